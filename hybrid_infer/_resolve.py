@@ -419,8 +419,9 @@ def _too_many(state: Any, request: Request, families: Sequence[Family]) -> Eager
     """The route past ``max_versions``, until one of them serves the call after all or makes room."""
     from hybrid_infer import _differences
 
-    # What most of them differ by: the last one may be an odd one.
-    known, names = list(state.seen.values())[::-1][:_LAST], state.parameters.names
+    # What most of them differ by: the last one may be an odd one, and one of another structure says little.
+    seen, names = list(state.seen.values())[::-1], state.parameters.names
+    known = [each for each in seen if each.tree == request.call.tree][:_LAST] or seen[:_LAST]
     found = Counter(_differences.of_call(each, request.call, names, request.subject) for each in known)
     ((what, remedy), _), *_ = found.most_common(1)
     most = state.method.options.max_versions

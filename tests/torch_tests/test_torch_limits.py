@@ -71,6 +71,22 @@ def test_a_call_past_the_limit_is_served_once_a_wider_version_is_there() -> None
     assert counts()["captures"] == 3 and counts()["eager_calls"] == 2
 
 
+def test_past_the_bound_calls_of_the_same_structure_tell_what_varies() -> None:
+    def turned(x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        y = torch.zeros_like(x[:, 0])
+        for i in range(x.shape[1]):
+            y = torch.tanh(y + x[:, i])
+        return y if mask is None else y * mask[0]
+
+    hot = inference(max_versions=4)(turned)
+    for n in (3, 4, 5):
+        same(hot(torch.ones(2, n), None), turned(torch.ones(2, n), None))
+    for n in (3, 4):
+        same(hot(torch.ones(2, n), torch.ones(n)), turned(torch.ones(2, n), torch.ones(n)))
+    (reason,) = counts()["fallbacks"]
+    assert "the shape of argument `x` varies" in reason
+
+
 def test_a_value_that_comes_back_is_served_past_the_limit() -> None:
     layer = scaled(max_versions=2)
     for scale in (1.0, 2.0, 3.0, 1.0):
