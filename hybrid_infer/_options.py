@@ -386,8 +386,8 @@ def open_store(options: Options) -> Any:
 
 
 def use_store_root(path: str) -> None:
-    """Have this process and its children keep static models in `path`, wherever no option says otherwise."""
-    os.environ["HYBRID_INFER_CACHE_DIR"] = os.path.abspath(path)
+    """Have this process and its children keep static models in `path`, absolute, wherever no option says otherwise."""
+    os.environ["HYBRID_INFER_CACHE_DIR"] = path
 
 
 def store_bases(root: Path) -> list[Path]:

@@ -92,8 +92,9 @@ def _parser() -> _usage.Parser:
     unless = argparse.SUPPRESS  # given before the command: a default of the command's would replace it
     common.add_argument("--json", action="store_true", default=unless, help="print JSON instead of text")
     common.add_argument(
-        "--cache-dir", metavar="DIR", default=unless, help="another cache than that of this environment"
-    )
+        "--cache-dir", metavar="DIR", type=_directory, default=unless,
+        help="another cache than that of this environment",
+    )  # fmt: skip
 
     parser = _usage.Parser(
         "hybrid-infer", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=wide, parents=[common]
@@ -158,6 +159,14 @@ def _parser() -> _usage.Parser:
     return parser
 
 
+def _directory(text: str) -> str:
+    try:
+        return os.path.abspath(text) if text else text
+    except FileNotFoundError as fault:
+        problem = f"{text!r} must be an absolute path, as the folder in which the program runs is gone"
+        raise argparse.ArgumentTypeError(problem) from fault
+
+
 def _version() -> str:
     from hybrid_infer import __version__
 
@@ -187,7 +196,6 @@ def _store(given: argparse.Namespace) -> Any:
 
 def _path(given: argparse.Namespace) -> int:
     root = Path(given.cache_dir) if given.cache_dir else _options.store_root(_options.Options())
-    root = Path(os.path.abspath(root))
     if given.json:
         _dump({"path": str(root), "exists": root.is_dir(), "read_only": list(map(str, _options.store_bases(root)))})
     else:

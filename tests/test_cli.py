@@ -103,6 +103,22 @@ def test_a_directory_that_was_named_and_is_not_there(run: Run, tmp_path: Path, c
     assert run(*command, "--cache-dir", str(named)) == (1, "", told)
 
 
+@pytest.mark.parametrize("command", ["cache path", "cache list", "doctor", "run x.py", "warm x.py", "suggest x.py"])
+def test_a_relative_directory_where_the_folder_of_the_program_is_gone(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Of commands that run a program, too, which let its errors through as they are."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(SystemExit) as end:
+        cli.main(["--cache-dir", "mine", *command.split()])
+    assert end.value.code == 2
+    told = "--cache-dir: 'mine' must be an absolute path, as the folder in which the program runs is gone\n"
+    assert capsys.readouterr().err.endswith(told)
+
+
 @pytest.mark.parametrize("command", [["list"], ["show", "a"], ["verify"], ["prune"], ["clear", "--yes"]])
 def test_a_file_where_the_cache_is_to_be(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]

@@ -133,7 +133,7 @@ def _engines(problems: list[str]) -> dict[str, dict[str, Any]]:
 def _cache(cache_dir: str | None, problems: list[str], notes: list[str]) -> dict[str, Any]:
     from hybrid_infer.cache import Store
 
-    root = Path(os.path.abspath(_options.store_root(_options.Options(save_model_dir=cache_dir))))
+    root = _options.store_root(_options.Options(save_model_dir=cache_dir))
     bases = _options.store_bases(root)
     place = next(each for each in (root, *root.parents) if each.exists())  # where it would be made
     refused = _refused(place)
