@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, NoReturn
 
 from hybrid_infer._errors import StaticModelError
 from hybrid_infer._options import Options
@@ -58,6 +59,17 @@ class StaticLayer:
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.methods})
+
+    # What is copied has weights of its own. Their arrays are replaced, never written to, so that both may have them.
+    def __copy__(self) -> StaticLayer:
+        made = StaticLayer(replace(self.hybrid_infer_model()), self._programs.options)
+        return made.train(self.training)
+
+    def __deepcopy__(self, memo: object) -> StaticLayer:
+        return self.__copy__()
+
+    def __reduce__(self) -> NoReturn:
+        self._programs.__reduce__()
 
     def _called(self, name: str) -> Any:
         if self._trainable is None:

@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from hybrid_infer import _engines, _fork_safe, _rewriting
 from hybrid_infer._errors import EngineError, PassingFault, StaticModelError, summary
@@ -36,6 +36,10 @@ class Programs:
         self.asked = AskedDevice(model.path, options.device)
         self._lock = _fork_safe.Lock()
         _EVERY.add(self)
+
+    def __reduce__(self) -> NoReturn:
+        where = f"({self.model.path})" if self.model.path else "as a file"
+        raise TypeError(f"a static model cannot be pickled: hand on where it lies {where}, and call load() there")
 
     def renew_after_fork(self) -> None:
         # To destroy a parent's session would hang.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -245,3 +246,33 @@ def test_only_what_can_be_trained_is_offered_where_a_call_is_refused(tmp_path: P
     trained = load(tmp_path / "model").as_layer()
     with pytest.raises(SpecError, match=r"x: float32 \(2, 3, 4\) was given; this .* takes x: float32 \(any, 5, 4\)$"):
         trained(own.tensor(points(2, 12).reshape(2, 3, 4)))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copy_has_weights_of_its_own(own: Any, tmp_path: Path, copied: Any) -> None:
+    """As what holds a static model is copied: called before or not, in training or not."""
+    own.seed(2)
+    save(own.Classifier(), tmp_path / "model", [InputSpec([None, 8])])
+    static, x = load(tmp_path / "model"), points(5, seed=1)
+    early = copied(static)
+    expected = static(x)
+    late = copied(static)
+    for each in (early, late):
+        close(each(x), expected)
+        each.set_state_dict({name: value * 2 for name, value in each.state_dict("numpy").items()})
+        close(each(x), 2 * expected)
+    close(static(x), expected)
+    static.train()
+    again = copied(static)
+    assert again.training and not late.training
+    train(own, again, again.parameters(), 5)
+    close(static.eval()(x), expected)
+    assert abs(again.eval()(x) - expected).max() > 1e-3
+
+
+def test_what_is_to_be_pickled_says_what_to_hand_on(own: Any, tmp_path: Path) -> None:
+    save(own.Classifier(), tmp_path / "model", [InputSpec([None, 8])])
+    static = load(tmp_path / "model")
+    for each in (static, static.forward):
+        with pytest.raises(TypeError, match=r"cannot be pickled: hand on where it lies \(.*model\), and call load"):
+            pickle.dumps(each)
