@@ -107,8 +107,9 @@ def _padded(z: Any, pad: Sequence[int], mode: str = "constant", value: float | N
 
 
 def _exponential(z: Any) -> Any:
+    """That of a real number is one, be it infinite, of which times zero would be none."""
     size = z.real.exp()
-    return torch.stack([size * z.imag.cos(), size * z.imag.sin()], -1)
+    return torch.stack([size * z.imag.cos(), torch.where(z.imag == 0, z.imag, size * z.imag.sin())], -1)
 
 
 def _reciprocal(z: Any) -> Any:

@@ -53,6 +53,7 @@ METHODS: dict[str, Callable[[torch.Tensor], Any]] = {
     "einsum": lambda x: torch.einsum("bij,bkj->bik", z(x), z(x)),
     "einsum of one": lambda x: torch.einsum("bij->ji", z(x)),
     "exp": lambda x: x.abs() * torch.exp(1j * x),
+    "exp of a real": lambda x: torch.exp(x.to(torch.complex64)),
     "expand": lambda x: z(x[:, :1]).expand(-1, 4, -1) * 2,
     "fft2": lambda x: torch.fft.ifft2(torch.fft.fft2(x) * 2).real,
     "full": lambda x: torch.full((4, 6), 2 - 1j) * z(x) + torch.ones_like(z(x)) - torch.full_like(z(x), 3),
@@ -100,7 +101,10 @@ def test_operators(name: str) -> None:
     served(captures=1)
 
 
-ODD = ["add a real", "conj", "divide", "multiply by a number", "parts", "reciprocal", "rotated", "to complex", "where"]
+ODD = [
+    "add a real", "conj", "divide", "exp of a real", "multiply by a number", "parts", "reciprocal", "rotated",
+    "to complex", "where",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ODD)
