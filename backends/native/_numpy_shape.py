@@ -10,6 +10,7 @@ import numpy as np
 from hybrid_infer.backends.native import _size
 from hybrid_infer.backends.native._call import Call, Table
 from hybrid_infer.backends.native._numpy_elementwise import cast
+from hybrid_infer.backends.native._numpy_reduce import wide
 from hybrid_infer.backends.native._plan import NUMPY, refuse
 
 
@@ -200,6 +201,23 @@ def _scattered(call: Call, indices: Any, claims: Any, x: Any, updates: Any) -> A
     return result.reshape(x.shape)
 
 
+def _grouped(call: Call, indices: Any) -> Any:
+    """How many rows go to each place and those before it, and these rows, place by place."""
+    rows, count = _rows(call, indices)
+    ends, members = np.cumsum(np.bincount(rows, minlength=count)), np.argsort(rows, kind="stable")
+    return [ends.astype(np.int32), members.astype(np.int32)]
+
+
+def _reduced(call: Call, ends: Any, order: Any, x: Any, updates: Any) -> Any:
+    shape = x.shape
+    inner = math.prod(sizes(call, "shape")[call.get("depth") :])
+    places = np.searchsorted(ends, np.arange(order.size), side="right")
+    result = np.array(wide(x)).reshape(ends.size, inner)
+    with np.errstate(all="ignore"):
+        _MERGE[call.get("reduction")].at(result, places, wide(updates).reshape(order.size, inner)[order])
+    return result.reshape(shape).astype(x.dtype)
+
+
 def _transpose(call: Call, x: Any) -> Any:
     return np.transpose(x, call.get("perm"))
 
@@ -302,5 +320,6 @@ TABLE: Table = {
     # Ours, of `_spell_moves`, `_spell_sizes`, `_spell_places` and `_views`.
     "pad": _surrounded,
     "sizes": _sizes, "range": _counted, "claims": _claims, "scattered": _scattered,
+    "grouped": _grouped, "ordered": lambda call, indices, ends, members: members, "reduced": _reduced,
     "view": _view, "broadcast": _broadcast, "convert": lambda call, x: cast(x, call.get("to")),
 }  # fmt: skip

@@ -1,8 +1,9 @@
 """What goes by places that a tensor tells is spelled in steps that a GPU has kernels for.
 
 What is put into places (ScatterND, ScatterElements) is looked up by place: which row comes there last, and then each
-element from that row or from the tensor. OneHot is elementwise. TopK has a kernel of its own, for as many elements as
-make it worth its while.
+element from that row or from the tensor. What is added to places, or reduced otherwise, is looked up too: which rows
+come there, in their order, so that a sum is the same whenever it is computed. OneHot is elementwise. TopK has a kernel
+of its own, for as many elements as make it worth its while.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Callable, Sequence
 
 from hybrid_infer.backends.native import _conditions
 from hybrid_infer.backends.native._cuda_rank import longest
-from hybrid_infer.backends.native._plan import Plan, Step, Value
+from hybrid_infer.backends.native._cuda_scatter import JOINS
+from hybrid_infer.backends.native._plan import FLOATS, Plan, Step, Value
 from hybrid_infer.backends.native._size import Dim, known, product
 from hybrid_infer.backends.native._spelling import Spelling, spell
 
@@ -19,6 +21,8 @@ _INDICES = ("int64", "int32")
 
 #: A claim is an int32.
 _ROWS = 2**31 - 1
+
+_REDUCED = (*FLOATS, "int8", "uint8", "int16", "int32", "int64")
 
 
 def spell_places(plan: Plan) -> None:
@@ -38,7 +42,8 @@ def _scattered(plan: Plan, step: Step) -> list[Step]:
     whole, places, rows = data.shape, indices.shape, updates.shape
     if not whole or places is None or rows is None or indices.dtype not in _INDICES:
         return [step]
-    if step.attributes.get("reduction", "none") != "none" or updates.dtype != data.dtype:
+    reduction = step.attributes.get("reduction", "none")
+    if updates.dtype != data.dtype or (reduction != "none" and (reduction not in JOINS or data.dtype not in _REDUCED)):
         return [step]
     if step.op == "ScatterND":
         last = places[-1] if places else None
@@ -55,11 +60,36 @@ def _scattered(plan: Plan, step: Step) -> list[Step]:
         asked += [("least", a, b) for i, (a, b) in enumerate(zip(whole, places, strict=True)) if i != axis]
     if not _asked(plan, step, asked):
         return [step]
-    made, told = Spelling(plan, step.outputs[0]), {"shape": list(whole), "depth": depth, "axis": axis}
-    claims = made.add("claims", step.inputs[1:2], "claims", Value("int32", (product(whole[:depth]),)), **told)
-    made.add("scattered", (step.inputs[1], claims, step.inputs[0], step.inputs[2]), "", data, **told)
-    plan.decide("places", made.result, f"{step.op} takes each element from the last row that is put there")
+    made, goals = Spelling(plan, step.outputs[0]), step.inputs[1]
+    if axis is not None and (narrow := _whole_rows(plan, goals, axis, whole)) is not None:
+        goals, depth = made.view(narrow, "rows", places[: axis + 1]), axis + 1
+    told: dict[str, object] = {"shape": list(whole), "depth": depth, "axis": axis}
+    slots = Value("int32", (product(whole[:depth]),))
+    if reduction == "none":
+        claims = made.add("claims", (goals,), "claims", slots, **told)
+        made.add("scattered", (goals, claims, step.inputs[0], step.inputs[2]), "", data, **told)
+        plan.decide("places", made.result, f"{step.op} takes each element from the last row that is put there")
+        return made.steps
+    goal = plan.values[goals].shape or ()
+    each = Value("int32", (product(goal if axis is not None else goal[:-1]),))
+    ends, members = (plan.fresh(f"{made.result}:{part}") for part in ("ends", "members"))
+    plan.values[ends], plan.values[members] = slots, each
+    made.steps.append(Step("grouped", (goals,), (ends, members), dict(told)))
+    order = made.add("ordered", (goals, ends, members), "order", each, **told)
+    made.add("reduced", (ends, order, step.inputs[0], step.inputs[2]), "", data, reduction=reduction, **told)
+    plan.decide("places", made.result, f"{step.op} reduces ({reduction}) the rows of each place in their order")
     return made.steps
+
+
+def _whole_rows(plan: Plan, indices: str, axis: int, whole: Sequence[Dim]) -> str | None:
+    """What tells where whole rows go, where indices are it, spread along all axes behind that one."""
+    spread = next((step for step in plan.steps if step.op == "broadcast" and indices in step.outputs), None)
+    narrow, wide = (plan.values[name].shape for name in (spread.inputs[0], indices)) if spread else (None, None)
+    if spread is None or not narrow or wide is None or axis + 1 == len(whole) or len(narrow) != len(wide):
+        return None
+    if narrow[: axis + 1] != wide[: axis + 1] or any(size != 1 for size in narrow[axis + 1 :]):
+        return None
+    return spread.inputs[0] if wide[axis + 1 :] == tuple(whole[axis + 1 :]) else None
 
 
 def _one_hot(plan: Plan, step: Step) -> list[Step]:

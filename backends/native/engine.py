@@ -21,7 +21,7 @@ PLAN = "plan.json"
 CONSTANTS = "constants.bin"
 
 #: Moves whenever the planner writes something else for the same graph.
-_FORMAT = 10
+_FORMAT = 11
 
 _NOT_HERE = ("uint16", "uint32", "uint64")
 

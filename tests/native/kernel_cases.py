@@ -236,6 +236,7 @@ def place_cases() -> list[Case]:
         nodes = [
             node("ScatterND", ["x", "rows", "new"], ["put"]),
             node("ScatterElements", ["x", "each", "small"], ["set"], axis=axis - 3 * (i % 2)),
+            *_reducing(dtype, i, axis),
             node("TopK", ["x", "k"], ["high", "where"], axis=axis),
             node("TopK", ["x", "all"], ["low", ""], axis=-1, largest=0),
             node("TopK", ["x", "k"], ["", "lowest"], axis=axis, largest=0),
@@ -248,13 +249,24 @@ def place_cases() -> list[Case]:
         shapes = {"x": (n, 3, 21), "rows": ("r", 5, depth), "each": each.shape, "new": ("r", 5, *(n, 3, 21)[depth:]),
                   "small": each.shape}  # fmt: skip
         ranked = nodes[2:] if dtype != "bool" else []
+        reduced = ["joined", "joined each"] if dtype != "bool" else []
         made = _free_model(
             [*nodes[:2], *ranked], {key: (kind if key in ("rows", "each") else dtype, shapes[key]) for key in feeds},
-            ["put", "set", *(("high", "where", "low", "lowest") if ranked else ())],
+            ["put", "set", *reduced, *(("high", "where", "low", "lowest") if ranked else ())],
             {"k": np.array([3]), "all": np.array([21])},
         )  # fmt: skip
         found.append((f"places {dtype}", _passes.plan(made), [feeds]))
     return found
+
+
+def _reducing(dtype: str, i: int, axis: int) -> list[Any]:
+    """What joins the elements of places; products are of small numbers only in floats."""
+    joins = ["add", "max", "min"] if dtype in ("float16", "bfloat16", "int32") else ["add", "max", "min", "mul"]
+    first, second = joins[i % len(joins)], joins[(i + 1) % len(joins)]
+    return [
+        node("ScatterND", ["x", "rows", "new"], ["joined"], reduction=first),
+        node("ScatterElements", ["x", "each", "small"], ["joined each"], axis=axis, reduction=second),
+    ]
 
 
 @lru_cache(maxsize=1)

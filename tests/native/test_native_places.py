@@ -149,10 +149,58 @@ def test_all_of_very_many_are_not_ranked(cuda: FakeCuda) -> None:
         program.run(arrays_of(plan, graph.inputs, {"x": np.zeros((1, 40000), np.float32)}))
 
 
-@pytest.mark.parametrize("reduction", ["add", "max"])
-def test_what_is_reduced_in_places_has_no_kernel(reduction: str, cuda: FakeCuda) -> None:
-    """Sums of floats would depend on the order in which threads run."""
-    nodes = [node("ScatterElements", ["x", "places", "new"], ["y"], axis=0, reduction=reduction)]
-    inputs = {"x": ("float32", (3, 2)), "places": ("int64", (4, 2)), "new": ("float32", (4, 2))}
+_REDUCED = [("add", "float32"), ("mul", "float64"), ("max", "float16"), ("min", "int32"), ("add", "int64")]
+
+
+@pytest.mark.parametrize(("reduction", "dtype"), _REDUCED)
+def test_rows_are_reduced_in_places(reduction: str, dtype: str, cuda: FakeCuda) -> None:
+    """As layers of graphs and of experts add to rows: several to one, to some none; the same bits at each call."""
+    nodes = [node("ScatterND", ["x", "places", "rows"], ["y"], reduction=reduction)]
+    inputs = {"x": (dtype, ("n", 3)), "places": ("int64", ("r", 1)), "rows": (dtype, ("r", 3))}
+    made = model(nodes, inputs, ["y"])
+    plan, graph, program = served(made)
+    assert ops(plan) == {"grouped": 1, "ordered": 1, "reduced": 1}
+    for seed, (n, count) in enumerate([(5, 4), (5, 40), (5, 40), (1, 70), (2100, 9), (5, 0)]):
+        places = np.random.default_rng(seed).integers(-n, n, (count, 1))
+        x, rows = ((sample(of, seed) * 2).astype(dtype) for of in ((n, 3), (count, 3)))
+        feeds = {"x": x, "places": places, "rows": rows}
+        if count:
+            loose = 2e-2 if dtype == "float16" else 1e-5
+            compare(plan, made, feeds, rtol=loose, atol=loose)
+        check(plan, program, graph, feeds)
+        if count and dtype.startswith("float"):
+            rows[0, 0] = np.nan
+            check(plan, program, graph, feeds)
+    out = {"x": np.zeros((5, 3), dtype), "places": np.array([[7], [-8]]), "rows": np.ones((2, 3), dtype)}
+    (found,) = program.run(arrays_of(plan, graph.inputs, out))  # a row that goes nowhere
+    assert not found.values().any()
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("reduction", ["add", "none"])
+def test_whole_rows_are_found_by_one_index_each(reduction: str, axis: int, cuda: FakeCuda) -> None:
+    """An index that is spread over what stands behind it, as scatter_add is given it, tells of rows."""
+    narrow = ("b", "r", 1) if axis else ("r", 1, 1)
+    nodes = [
+        node("Shape", ["new"], ["wide"]), node("Expand", ["at", "wide"], ["places"]),
+        node("ScatterElements", ["x", "places", "new"], ["y"], axis=axis, reduction=reduction),
+    ]  # fmt: skip
+    inputs = {"x": ("float32", ("b", "n", 4)), "at": ("int64", narrow),
+              "new": ("float32", ("b", "r", 4) if axis else ("r", "n", 4))}  # fmt: skip
+    made = model(nodes, inputs, ["y"])
+    plan, graph, program = served(made)
+    rows = [step for step in plan.steps if step.op in ("claims", "grouped")]
+    assert [step.attributes["depth"] for step in rows] == [1 if axis == 0 else 2 if axis == 1 else 3]
+    for seed, count in enumerate([3, 3, 1] if axis < 0 else [6, 6, 1]):
+        at = np.random.default_rng(seed).integers(-2, 2, (2, count, 1) if axis else (count, 1, 1))
+        new = sample((2, count, 4) if axis else (count, 3, 4), seed)
+        feeds = {"x": sample((2, 3, 4), seed + 3), "at": at, "new": new}
+        compare(plan, made, feeds)
+        check(plan, program, graph, feeds)
+
+
+def test_truth_is_not_reduced_in_places(cuda: FakeCuda) -> None:
+    nodes = [node("ScatterElements", ["x", "places", "new"], ["y"], axis=0, reduction="max")]
+    inputs = {"x": ("bool", (3, 2)), "places": ("int64", (4, 2)), "new": ("bool", (4, 2))}
     with pytest.raises(EngineError, match="has no kernel for ScatterElements"):
         served(model(nodes, inputs, ["y"]))

@@ -23,6 +23,7 @@
 
 inline float hi_binary_power(float x) { return exp2f(x); }
 inline float hi_inverse(float x) { return 1.0f / x; }
+inline int atomicAdd(int* at, int more) { const int before = *at; *at += more; return before; }
 inline int atomicCAS(int* at, int seen, int next) { const int before = *at; if (before == seen) *at = next; return before; }
 
 struct Dim3 { unsigned x, y, z; };
