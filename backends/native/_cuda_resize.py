@@ -1,4 +1,4 @@
-"""CUDA C for what is resized by weights (linear and cubic Resize): a thread gathers each element of the result.
+"""CUDA C for what is resized (Resize): a thread gathers each element of the result, by weights or the nearest one.
 
 Where an element lies among those that are read is a quotient of whole numbers: it is cut off exactly, in integers.
 """
@@ -17,7 +17,15 @@ RESIZES = ("resize",)
 #: How far the elements are away on either side that have a weight.
 _REACH = {"linear": 1, "cubic": 2}
 
+#: The nearest of the elements around a quotient, as a quotient that is cut off downwards.
+_NEAREST = {
+    "floor": "a{axis}, b{axis}", "ceil": "a{axis} + b{axis} - 1, b{axis}",
+    "round_prefer_ceil": "2 * a{axis} + b{axis}, 2 * b{axis}",
+    "round_prefer_floor": "2 * a{axis} + b{axis} - 1, 2 * b{axis}",
+}  # fmt: skip
+
 _WEIGHT = """
+template <class I> __device__ inline I hi_cut(I a, I b) { return a / b - (a % b < 0); }
 template <class T> __device__ inline T hi_linear(T d) { d = d < 0 ? -d : d; return d < 1 ? 1 - d : (T)0; }
 template <class T> __device__ inline T hi_cubic(T d, T a) {
   d = d < 0 ? -d : d;
@@ -44,11 +52,19 @@ def resize(plan: Plan, step: Step, name: str) -> Kernel | None:
     outer = "from"
     for axis, (p, q) in ratios.items():
         top, bottom = _place(reach, at["coordinate_transformation_mode"], axis, (p, q), old[axis], new[axis])
-        far = far + new[axis] * 2 * (q + old[axis]) + q + p * 2
-        taps, size = _REACH[at["mode"]], term(old[axis])
+        far = far + new[axis] * 4 * (q + old[axis]) + q * 2 + p * 4
+        size = term(old[axis])
+        lines.append(f"const I b{axis} = {bottom}, a{axis} = {top};")
+        if at["mode"] == "nearest":
+            lines += [
+                f"I x{axis} = hi_cut<I>({_NEAREST[at['nearest_mode']].format(axis=axis)});",
+                f"x{axis} = x{axis} < 0 ? 0 : x{axis} >= {size} ? {size} - 1 : x{axis};",
+                f"from += x{axis} * {term(apart[axis])};",
+            ]
+            continue
+        taps = _REACH[at["mode"]]
         lines += [
-            f"const I b{axis} = {bottom}, a{axis} = {top};",
-            f"const I q{axis} = a{axis} / b{axis} - (a{axis} % b{axis} < 0);",
+            f"const I q{axis} = hi_cut<I>(a{axis}, b{axis});",
             f"const {c} t{axis} = ({c})(a{axis} - q{axis} * b{axis}) / ({c})b{axis};",
         ]
         reaches, distance = str(taps), f"t{axis} - ({c})k{axis}"
@@ -76,7 +92,8 @@ def resize(plan: Plan, step: Step, name: str) -> Kernel | None:
     for axis, share in reversed(shares.items()):
         loops.append(f"s{axis} += {share} * {inner}; }}")
         inner = f"s{axis}"
-    lines += [*loops, f"p1[v] = HiStore<{STORED[dtype]}, {c}>::of({inner});"]
+    found = "p0[from]" if at["mode"] == "nearest" else f"HiStore<{STORED[dtype]}, {c}>::of({inner})"
+    lines += [*loops, f"p1[v] = {found};"]
     return each_element(name, [dtype] * 2, reach, lines, term(total), rows=total, largest=far + total, above=_WEIGHT)
 
 

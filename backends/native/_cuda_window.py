@@ -52,7 +52,7 @@ def window(plan: Plan, step: Step, name: str) -> Kernel | None:
     x, y, dtype = shapes[0], shapes[-1], plan.values[step.inputs[0]].dtype
     if x is None or y is None or any(shape is None for shape in shapes) or any(step.outputs[1:]):
         return None
-    if dtype not in FLOATS or at.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or at.get("ceil_mode"):
+    if dtype not in FLOATS or at.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         return None
     if at.get("output_shape"):
         return None
@@ -118,7 +118,14 @@ def window(plan: Plan, step: Step, name: str) -> Kernel | None:
     lines += ["    }" * count, "  }"]
     if step.op == "AveragePool":
         full = at.get("count_include_pad")
-        lines.append(f"  total /= ({c}){product(kernel) if full else 'seen'};")
+        counted = f"{product(kernel)}" if full else "seen"
+        if full and at.get("ceil_mode"):  # what that adds is never counted
+            lines.append("  I counted = 1;")
+            for axis, (most, gap) in enumerate(zip(kernel, dilations, strict=True)):
+                left = f"{term(image[2 + axis])} + (I){pads[count + axis]} - y{axis} + (I){gap - 1}"
+                lines.append(f"  {{ const I left = ({left}) / (I){gap}; counted *= left < {most} ? left : {most}; }}")
+            counted = "counted"
+        lines.append(f"  total /= ({c}){counted};")
     types = [plan.values[each].dtype for each in (*step.inputs, step.outputs[0])]
     epilogue = at.get("epilogue")
     if convolution and (len(step.inputs) if epilogue is None else epilogue["first"]) > 2 and step.inputs[2]:

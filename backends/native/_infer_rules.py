@@ -10,7 +10,8 @@ from hybrid_infer.backends.native import _numpy_elementwise
 from hybrid_infer.backends.native._infer import Rule, Scope, Shape, Unknown, number, place
 from hybrid_infer.backends.native._infer_selection import SELECTION
 from hybrid_infer.backends.native._plan import Step, Value
-from hybrid_infer.backends.native._size import Dim, Size, product
+from hybrid_infer.backends.native._size import Dim, product, smallest
+from hybrid_infer.backends.native._terms import terms
 
 _BOOLEAN = ("And", "Or", "Xor", "Not", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN", "IsInf")
 
@@ -95,24 +96,18 @@ def _gemm(scope: Scope, step: Step) -> list[Value]:
 
 
 def _einsum(scope: Scope, step: Step) -> list[Value]:
-    text = step.attributes["equation"].replace(" ", "")
-    dtype = scope.dtype(step)
-    if "." in text:
-        return [Value(dtype, None)]
-    left, arrow, right = text.partition("->")
-    terms = left.split(",")
+    dtype, shapes = scope.dtype(step), [scope.shape(step, i) for i in range(len(step.inputs))]
+    told = [shape for shape in shapes if shape is not None]
+    if len(told) < len(shapes):
+        raise Unknown
+    inner, result = terms(step.attributes["equation"], [len(shape) for shape in told])
     sizes: dict[str, Dim] = {}
-    for i, term in enumerate(terms):
-        shape = scope.shape(step, i)
-        if shape is None:
-            raise Unknown
+    for term, shape in zip(inner, told, strict=True):
         for letter, size in zip(term, shape, strict=True):
             scope.require("meet", sizes.get(letter, 1), size)
             if sizes.get(letter, 1) == 1:
                 sizes[letter] = size
-    if not arrow:
-        right = "".join(sorted(c for c in sizes if left.count(c) == 1))
-    return [Value(dtype, tuple(sizes[letter] for letter in right))]
+    return [Value(dtype, tuple(sizes[letter] for letter in result))]
 
 
 def _layer_norm(scope: Scope, step: Step) -> list[Value]:
@@ -136,7 +131,7 @@ def _by_channel(scope: Scope, step: Step) -> list[Value]:
     return _same(scope, step)
 
 
-def _window(scope: Scope, step: Step, shape: Shape, kernel: Sequence[int]) -> Shape | None:
+def _window(scope: Scope, step: Step, shape: Shape, kernel: Sequence[int]) -> Shape:
     """The places of a window along each axis."""
     count = len(shape) - 2
     stride = step.attributes.get("strides") or [1] * count
@@ -150,13 +145,11 @@ def _window(scope: Scope, step: Step, shape: Shape, kernel: Sequence[int]) -> Sh
             continue
         span = (kernel[i] - 1) * dilation[i] + 1
         room = size + (pads[i] + pads[i + count] - span)
-        if step.attributes.get("ceil_mode"):
-            if isinstance(size, Size) or isinstance(room, Size):
-                return None
-            places = -(-room // stride[i]) + 1
-            found.append(places - ((places - 1) * stride[i] >= size + pads[i]))
+        scope.require("least", room, 0)
+        if step.attributes.get("ceil_mode"):  # and a window does not begin beyond what it goes over
+            begun = (size + pads[i] + stride[i] - 1) // stride[i]
+            found.append(smallest((room + stride[i] - 1) // stride[i] + 1, begun))
         else:
-            scope.require("least", room, 0)
             found.append(room // stride[i] + 1)
     return tuple(found)
 
@@ -166,7 +159,6 @@ def _conv(scope: Scope, step: Step) -> list[Value]:
     if x is None or w is None:
         raise Unknown
     places = _window(scope, step, x, [number(n) for n in w[2:]])
-    assert places is not None
     scope.require("same", x[1], w[1] * step.attributes.get("group", 1))
     return [Value(dtype, (x[0], w[0], *places))]
 
@@ -198,8 +190,7 @@ def _pool(scope: Scope, step: Step) -> list[Value]:
     x, dtype = scope.shape(step), scope.dtype(step)
     if x is None:
         raise Unknown
-    places = _window(scope, step, x, step.attributes["kernel_shape"])
-    shape = scope.unknown(step, len(x)) if places is None else (x[0], x[1], *places)
+    shape = (x[0], x[1], *_window(scope, step, x, step.attributes["kernel_shape"]))
     return [Value(dtype, shape), Value("int64", shape)]
 
 

@@ -92,13 +92,13 @@ def _nearest(mode: str, places: Any) -> Any:
 
 def _weighted(call: Call, x: Any, axis: int, scale: float, places: Any) -> Any:
     """Linear or cubic, widened to cover what falls together where it shrinks with antialiasing."""
-    cubic, size = call.get("mode") == "cubic", x.shape[axis]
+    curved, size = call.get("mode") == "cubic", x.shape[axis]
     stretch = max(1 / scale, 1.0) if call.get("antialias") else 1.0
-    reach = math.ceil((2 if cubic else 1) * stretch)
+    reach = math.ceil((2 if curved else 1) * stretch)
     first = np.floor(places).astype(np.int64)
     taps = first[:, None] + np.arange(1 - reach, reach + 1)
     distance = np.abs(places[:, None] - taps) / stretch
-    weights = _cubic(distance, call.get("cubic_coeff_a", -0.75)) if cubic else np.maximum(1 - distance, 0)
+    weights = cubic(distance, call.get("cubic_coeff_a", -0.75)) if curved else np.maximum(1 - distance, 0)
     if call.get("exclude_outside"):
         weights = np.where((taps < 0) | (taps >= size), 0, weights)
     weights = weights / weights.sum(axis=1, keepdims=True)
@@ -107,18 +107,38 @@ def _weighted(call: Call, x: Any, axis: int, scale: float, places: Any) -> Any:
     return np.moveaxis(np.tensordot(matrix, x, (1, axis)), 0, axis)
 
 
-def _cubic(d: Any, a: float) -> Any:
+def cubic(d: Any, a: float) -> Any:
+    """What an element counts, by how far away it is."""
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
     return np.where(d <= 1, near, np.where(d < 2, far, 0))
 
 
+def _exact(mode: str, form: str, p: int, q: int, old: int, new: int) -> Any:
+    """The nearest elements, by quotients of whole numbers."""
+    i: Any = np.arange(new)
+    a, b = (2 * i + 1) * q - p, 2 * p
+    if form == "asymmetric":
+        a, b = i * q, p
+    elif form == "align_corners":
+        a, b = i * (old - 1), max(new - 1, 1)
+    elif form == "pytorch_half_pixel" and new <= 1:
+        a = i * 0
+    if mode.startswith("round"):
+        a, b = 2 * a + b - (mode == "round_prefer_floor"), 2 * b
+    return (a + b - 1 if mode == "ceil" else a) // b
+
+
 def _resized(call: Call, x: Any) -> Any:
     """Ours: axes, and for each two numbers, that of its elements in the result to that in `x`."""
-    shape, ratios = sizes(call, "shape"), sizes(call, "ratios")
-    y = x.astype(np.float64)
+    shape, ratios, form = sizes(call, "shape"), sizes(call, "ratios"), call.get("coordinate_transformation_mode")
+    y = x if call.get("mode") == "nearest" else x.astype(np.float64)
     for axis, p, q in zip(call.get("axes"), ratios[::2], ratios[1::2], strict=True):
-        y = _along(call, y, axis, p / q, shape[axis], call.get("coordinate_transformation_mode"), None)
+        if call.get("mode") == "nearest":
+            found = _exact(call.get("nearest_mode"), form, p, q, y.shape[axis], shape[axis])
+            y = np.take(y, np.clip(found, 0, y.shape[axis] - 1), axis)
+            continue
+        y = _along(call, y, axis, p / q, shape[axis], form, None)
     return y.astype(x.dtype)
 
 

@@ -25,6 +25,7 @@ from hybrid_infer.backends.native import (
     _read,
     _row_layout,
     _spell_batchnorm,
+    _spell_einsum,
     _spell_extremes,
     _spell_moves,
     _spell_places,
@@ -42,6 +43,7 @@ Pass = Callable[[Plan], None]
 #: By name, in the order in which they run.
 PASSES: dict[str, Pass] = {
     "fold": _fold.fold,
+    "einsum": _spell_einsum.spell_einsum,
     "views": _views.simplify_views,
     "sizes": _spell_sizes.spell_sizes,
     "extremes": _spell_extremes.spell_extremes,

@@ -1,4 +1,6 @@
-"""Resize and Pad: what repeats elements is spelled in moves; what weighs or surrounds them is told sizes alone."""
+"""What repeats, regroups or turns elements (nearest Resize, Tile, DepthToSpace) is spelled in moves; what weighs or
+surrounds them (Resize, Pad) is told sizes alone.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,14 @@ def _repeated(plan: Plan, step: Step) -> list[Step]:
     (before, after), told = _shapes(plan, step), step.attributes
     form = told.get("coordinate_transformation_mode", "half_pixel"), told.get("nearest_mode", "round_prefer_floor")
     if before is None or after is None or form not in _REPEATS:
-        return [step]
+        return []
     if len(step.inputs) < 4 or not step.inputs[3]:  # it goes by the scales, which the sizes are rounded from
         scales = plan.constants.get(step.inputs[2])
         if scales is None or not all(float(scale).is_integer() for scale in scales):
-            return [step]
+            return []
     factors = [divided(new, old) if old else None for old, new in zip(before, after, strict=True)]
     if any(not isinstance(factor, int) or factor < 1 for factor in factors):
-        return [step]
+        return []
     apart: list[Dim] = [size for old in before for size in (old, 1)]
     wide: list[Dim] = [size for old, factor in zip(before, factors, strict=True) for size in (old, factor or 1)]
     made = Spelling(plan, step.outputs[0])
@@ -53,10 +55,11 @@ def _repeated(plan: Plan, step: Step) -> list[Step]:
 def _resized(plan: Plan, step: Step, contents: Mapping[str, Any]) -> list[Step]:
     """By how much each axis grows is told, also where it follows from the sizes of a call."""
     (before, after), told = _shapes(plan, step), step.attributes
-    if told.get("mode", "nearest") == "nearest":
-        return _repeated(plan, step)
+    nearest = told.get("mode", "nearest") == "nearest"
+    if nearest and (found := _repeated(plan, step)):
+        return found
     dtype, form = plan.values[step.inputs[0]].dtype, told.get("coordinate_transformation_mode", "half_pixel")
-    if before is None or after is None or dtype not in FLOATS or form not in _WEIGHED:
+    if before is None or after is None or (dtype not in FLOATS and not nearest) or form not in _WEIGHED:
         return [step]
     if not all(known(size) for size in after) or (told.get("antialias") and form == "align_corners"):
         return [step]
@@ -80,9 +83,11 @@ def _resized(plan: Plan, step: Step, contents: Mapping[str, Any]) -> list[Step]:
     for size in sizes:  # of nothing there is no neighbour
         _conditions.ask(plan.conditions, _conditions.Condition("least", size, 1, step.op))
     made = Spelling(plan, step.outputs[0])
-    kept = {key: told[key] for key in ("mode", "cubic_coeff_a", "antialias", "exclude_outside") if key in told}
+    kept = {key: told[key] for key in ("cubic_coeff_a", "antialias", "exclude_outside") if key in told and not nearest}
+    kept |= {"nearest_mode": told.get("nearest_mode", "round_prefer_floor")} if nearest else {}
     made.add(
-        "resize", step.inputs[:1], "", plan.values[made.result], **kept, coordinate_transformation_mode=form,
+        "resize", step.inputs[:1], "", plan.values[made.result], **kept, mode=told.get("mode", "nearest"),
+        coordinate_transformation_mode=form,
         axes=list(resized), ratios=[size for ratio in resized.values() for size in ratio], shape=list(after),
     )  # fmt: skip
     return made.steps
@@ -117,4 +122,39 @@ def _shapes(plan: Plan, step: Step) -> tuple[tuple[Dim, ...] | None, tuple[Dim, 
     return before, after
 
 
-_RULES: dict[str, Callable[[Plan, Step, Mapping[str, Any]], list[Step]]] = {"Resize": _resized, "Pad": _surrounded}
+def _tiled(plan: Plan, step: Step, contents: Mapping[str, Any]) -> list[Step]:
+    """The whole beside itself: along a new axis in front of each that is repeated."""
+    (before, after), told = _shapes(plan, step), contents.get(step.inputs[1])
+    if before is None or after is None or told is None or not all(known(size) for size in after):
+        return [step]
+    times = list(told.reshape(-1))
+    apart: list[Dim] = [size for old in before for size in (1, old)]
+    wide: list[Dim] = [size for old, count in zip(before, times, strict=True) for size in (count, old)]
+    made = Spelling(plan, step.outputs[0])
+    made.view(made.broadcast(made.view(step.inputs[0], "apart", apart), "repeated", wide), "", after)
+    return made.steps
+
+
+def _blocks(plan: Plan, step: Step, contents: Mapping[str, Any]) -> list[Step]:
+    """Channels that become pixels, or pixels that become channels, are turned in between."""
+    (before, after), b, told = _shapes(plan, step), step.attributes["blocksize"], step.attributes
+    if before is None or after is None or not all(known(size) for size in after):
+        return [step]
+    n, c, h, w = before
+    apart: list[Dim]
+    if step.op == "SpaceToDepth":
+        apart, order = [n, c, h // b, b, w // b, b], [0, 3, 5, 1, 2, 4]
+    elif told.get("mode", "DCR") == "DCR":
+        apart, order = [n, b, b, c // (b * b), h, w], [0, 3, 4, 1, 5, 2]
+    else:
+        apart, order = [n, c // (b * b), b, b, h, w], [0, 1, 4, 2, 5, 3]
+    made = Spelling(plan, step.outputs[0])
+    turned = Value(plan.values[step.inputs[0]].dtype, tuple(apart[axis] for axis in order))
+    given = made.view(step.inputs[0], "apart", apart)
+    made.view(made.add("Transpose", (given,), "turned", turned, perm=order), "", after)
+    return made.steps
+
+
+_RULES: dict[str, Callable[[Plan, Step, Mapping[str, Any]], list[Step]]] = {
+    "Resize": _resized, "Pad": _surrounded, "Tile": _tiled, "DepthToSpace": _blocks, "SpaceToDepth": _blocks,
+}  # fmt: skip
