@@ -11,6 +11,7 @@ from hybrid_infer.backends.native import (
     _cuda_pad,
     _cuda_pick,
     _cuda_rank,
+    _cuda_recurrent,
     _cuda_reduce,
     _cuda_resize,
     _cuda_scan,
@@ -44,6 +45,7 @@ _GENERATED: dict[str, Callable[[Plan, Step, str], Kernel | None]] = {
     **dict.fromkeys(_cuda_sizes.WRITTEN, _cuda_sizes.written),
     **dict.fromkeys(_cuda_scan.SCANS, _cuda_scan.scan),
     **dict.fromkeys(_cuda_rank.RANKS, _cuda_rank.rank),
+    **dict.fromkeys(_cuda_recurrent.RECURRENCES, _cuda_recurrent.recurrence),
     **dict.fromkeys(_cuda_scatter.SCATTERS, _cuda_scatter.scatter),
     **dict.fromkeys(_cuda_reduce.FORMS, _cuda_reduce.reduction),
 }

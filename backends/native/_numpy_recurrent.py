@@ -9,6 +9,7 @@ import numpy as np
 
 from hybrid_infer.backends.native._call import Call, Table
 from hybrid_infer.backends.native._numpy_elementwise import sigmoid
+from hybrid_infer.backends.native._numpy_reduce import wide
 from hybrid_infer.backends.native._plan import refuse
 
 _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
@@ -63,9 +64,14 @@ def _start(call: Call, given: Any, x: Any, directions: int, hidden: int) -> Any:
     return np.zeros(shape, x.dtype) if given is None else given
 
 
+def _given(now: Any, w: Any, d: int) -> Any:
+    """What the weights of a direction make of the input of one time; without weights it is that already."""
+    return now[:, d] if w is None else now @ w[d].T
+
+
 def _lstm(call: Call, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None, c: Any = None,
           p: Any = None) -> Any:  # fmt: skip
-    hidden, directions = r.shape[2], w.shape[0]
+    hidden, directions = r.shape[2], r.shape[0]
     if call.get("input_forget"):
         raise refuse("has no LSTM with coupled gates")
     bias = np.zeros((directions, 8 * hidden), x.dtype) if b is None else b
@@ -76,7 +82,7 @@ def _lstm(call: Call, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None
         pi, po, pf = np.split(peep[d], 3)
 
         def cell(now: Any, h: Any, c: Any) -> tuple[Any, ...]:
-            gates = now @ w[d].T + h @ r[d].T + bias[d, : 4 * hidden] + bias[d, 4 * hidden :]
+            gates = _given(now, w, d) + h @ r[d].T + bias[d, : 4 * hidden] + bias[d, 4 * hidden :]
             i, o, forget, candidate = np.split(gates, 4, axis=-1)
             c2 = f(forget + pf * c) * c + f(i + pi * c) * g(candidate)
             return f(o + po * c2) * e(c2), c2
@@ -88,22 +94,22 @@ def _lstm(call: Call, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None
 
 
 def _gru(call: Call, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None) -> Any:
-    hidden, directions = r.shape[2], w.shape[0]
+    hidden, directions = r.shape[2], r.shape[0]
     bias = np.zeros((directions, 6 * hidden), x.dtype) if b is None else b
 
     def cell_of(d: int) -> Cell:
         f, g = _activations(call, ["Sigmoid", "Tanh"], d)
-        wz, wr, wh = np.split(w[d], 3)
         rz, rr, rh = np.split(r[d], 3)
         bz, br, bh, cz, cr, ch = np.split(bias[d], 6)
 
         def cell(now: Any, h: Any) -> tuple[Any, ...]:
-            z = f(now @ wz.T + h @ rz.T + bz + cz)
-            reset = f(now @ wr.T + h @ rr.T + br + cr)
+            xz, xr, xh = np.split(_given(now, w, d), 3, axis=-1)
+            z = f(xz + h @ rz.T + bz + cz)
+            reset = f(xr + h @ rr.T + br + cr)
             if call.get("linear_before_reset"):
-                new = g(now @ wh.T + reset * (h @ rh.T + ch) + bh)
+                new = g(xh + reset * (h @ rh.T + ch) + bh)
             else:
-                new = g(now @ wh.T + (reset * h) @ rh.T + ch + bh)
+                new = g(xh + (reset * h) @ rh.T + ch + bh)
             return ((1 - z) * new + z * h,)
 
         return cell
@@ -113,15 +119,30 @@ def _gru(call: Call, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None,
 
 
 def _rnn(call: Call, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None) -> Any:
-    hidden, directions = r.shape[2], w.shape[0]
+    hidden, directions = r.shape[2], r.shape[0]
     bias = np.zeros((directions, 2 * hidden), x.dtype) if b is None else b
 
     def cell_of(d: int) -> Cell:
         (f,) = _activations(call, ["Tanh"], d)
-        return lambda now, h: (f(now @ w[d].T + h @ r[d].T + bias[d, :hidden] + bias[d, hidden:]),)
+        return lambda now, h: (f(_given(now, w, d) + h @ r[d].T + bias[d, :hidden] + bias[d, hidden:]),)
 
     states = [_start(call, h, x, directions, hidden)]
     return _scan(call, x, lengths, states, [cell_of(d) for d in range(directions)])
 
 
-TABLE: Table = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}
+def _recurrence(call: Call, x: Any, r: Any, *more: Any) -> Any:
+    """Ours: what comes behind the product with the input (see `_spell_recurrent`)."""
+    given = dict(zip(call.get("there"), more, strict=True))
+    name, activation = call.get("cell"), call.get("activation")
+    told: dict[str, Any] = {"direction": call.get("direction"), "linear_before_reset": 1}
+    if name == "RNN":
+        told["activations"] = [activation] * 2
+    parts = [None if given.get(part) is None else wide(given[part]) for part in ("b", "h", "c")]
+    states = parts[1:] if name == "LSTM" else parts[1:2]
+    inner = Call(told, call.count)
+    found = _PLAIN[name](inner, wide(x), None, wide(np.swapaxes(r, 1, 2)), parts[0], given.get("lengths"), *states)
+    return [each.astype(x.dtype) for each in found]
+
+
+_PLAIN: Table = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}
+TABLE: Table = {**_PLAIN, "recurrence": _recurrence}

@@ -29,6 +29,7 @@ from hybrid_infer.backends.native import (
     _spell_extremes,
     _spell_moves,
     _spell_places,
+    _spell_recurrent,
     _spell_samples,
     _spell_sizes,
     _spell_transposed,
@@ -44,6 +45,7 @@ Pass = Callable[[Plan], None]
 PASSES: dict[str, Pass] = {
     "fold": _fold.fold,
     "einsum": _spell_einsum.spell_einsum,
+    "recurrent": _spell_recurrent.spell_recurrent,
     "views": _views.simplify_views,
     "sizes": _spell_sizes.spell_sizes,
     "extremes": _spell_extremes.spell_extremes,

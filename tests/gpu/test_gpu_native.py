@@ -18,6 +18,7 @@ from kernel_cases import (
 )
 from native_graphs import GRAPHS
 from native_support import model, node, sample
+from recurrent_cases import recurrent_cases
 from test_native_gpu import graph_of, mlp
 from test_native_random import WIDTH
 
@@ -67,7 +68,7 @@ def test_a_graph_is_computed_as_the_interpreter_does(name: str, memory: Any) -> 
 
 
 CASES = [*product_cases(), *window_cases(), *wide_row_cases(), *reduction_cases()[::4]]
-CASES += [*scan_cases()[::4], *place_cases()]
+CASES += [*scan_cases()[::4], *place_cases(), *recurrent_cases()]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
@@ -88,6 +89,21 @@ def test_the_last_of_very_many_rows_is_put(memory: Any) -> None:
         places = np.random.default_rng(seed).integers(-60, 60, (200_000, 1))
         feeds = {"x": sample((64, 4), seed), "places": places, "rows": sample((200_000, 4), seed)}
         check(plan, program, graph.inputs, feeds, memory)
+    program.close()
+
+
+def test_sums_of_very_many_rows_have_the_same_bits(memory: Any) -> None:
+    """Whichever thread lists a row first."""
+    inputs = {"x": ("float32", (64, 4)), "places": ("int64", (50_000, 1)), "rows": ("float32", (50_000, 4))}
+    nodes = [node("ScatterND", ["x", "places", "rows"], ["y"], reduction="add")]
+    program, graph = program_of(plan := _passes.plan(model(nodes, inputs, ["y"])), memory)
+    places = np.random.default_rng(0).integers(-60, 60, (50_000, 1))
+    feeds = {"x": sample((64, 4), 1), "places": places, "rows": sample((50_000, 4), 2)}
+    given = [tensor(memory, feeds[name], plan.values[name].dtype) for name in graph.inputs]
+    first = [each.clone() for each in program.run(given)]
+    check(plan, program, graph.inputs, feeds, memory)
+    for _ in range(5):
+        assert all(torch.equal(a, b) for a, b in zip(first, program.run(given), strict=True))
     program.close()
 
 

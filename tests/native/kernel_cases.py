@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -15,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from native_graphs import GRAPHS
 from native_support import model, node, sample
 from test_native_random import WIDTH, graphs
-from unet_cases import unet_cases
 
 from hybrid_infer.backends.native import _code, _cuda_reduce, _kernels, _passes
 from hybrid_infer.backends.native._plan import Plan
@@ -377,8 +375,8 @@ def window_cases() -> list[Case]:
         group = rng.choice([1, 2])
         nodes = [
             node("Conv", ["x", "w", *(["b"] if i % 2 else [])], ["c"], group=group, **layout),
-            node("MaxPool", ["x"], ["m"], **layout),
-            node("AveragePool", ["x"], ["a"], count_include_pad=i % 2, **layout),
+            node("MaxPool", ["x"], ["m"], ceil_mode=i // 3 % 2, **layout),
+            node("AveragePool", ["x"], ["a"], count_include_pad=i % 2, ceil_mode=i // 2 % 2, **layout),
             node("GlobalAveragePool", ["x"], ["g"]),
             node("ConvTranspose", ["x", "u"], ["t"], group=group, **layout,
                  output_padding=[max(layout["strides"][a], layout["dilations"][a]) - 1 for a in range(count)]),
@@ -404,7 +402,7 @@ def window_cases() -> list[Case]:
 
 @lru_cache(maxsize=1)
 def resize_cases() -> list[Case]:
-    """Linear and cubic, over one axis and several, by sizes and by scales, in every type."""
+    """Linear, cubic and nearest, over one axis and several, by sizes and by scales, in every type."""
     found = []
     forms = "half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"
     for i, (dtype, form) in enumerate(product(FLOATS, forms)):
@@ -420,6 +418,13 @@ def resize_cases() -> list[Case]:
         plan = _passes.plan(made)
         assert len(_kernels.kernels(plan)) == 2
         found.append((f"resize {dtype} {told} {scales}", plan, [{"x": _held(sample((2, 3, 6, 5), i), dtype)}]))
+    rounded = "floor", "ceil", "round_prefer_floor", "round_prefer_ceil"
+    for i, (form, mode) in enumerate(product(forms, rounded)):
+        told = {"mode": "nearest", "coordinate_transformation_mode": form, "nearest_mode": mode}
+        nodes = [node("Resize", ["x", "", "scales"], ["y"], **told)]
+        scales = np.array([1, 1, (1.5, 0.5, 0.75)[i % 3], (2.5, 1.25)[i % 2]], np.float32)
+        plan = _passes.plan(_free_model(nodes, {"x": ("int64", (2, "c", "h", 8))}, ["y"], {"scales": scales}))
+        found.append((f"resize {told} {scales}", plan, [{"x": np.arange(2 * 3 * 12 * 8).reshape(2, 3, 12, 8)}]))
     return found
 
 
@@ -473,12 +478,3 @@ def channels_last_cases() -> list[Case]:
         feeds["v"] = _held(feeds["v"], dtype)
         found.append((f"channels last {dtype}", plan, [feeds]))
     return found
-
-
-FAMILIES: dict[str, Callable[[], list[Case]]] = {
-    "operators": operator_cases, "random graphs": random_cases, "spread operands": spread_cases,
-    "patterns": pattern_cases, "wide rows": wide_row_cases,
-    "reductions": reduction_cases, "scans": scan_cases, "places": place_cases, "moves": move_cases,
-    "products": product_cases, "windows": window_cases, "channels last": channels_last_cases,
-    "groups of channels": unet_cases, "resize": resize_cases,
-}  # fmt: skip

@@ -53,6 +53,41 @@ def test_images_that_are_resized_and_surrounded(name: str, captured: list[Any], 
     check(torch.nn.Sequential(*_RESIZED[name]), captured, torch.randn(2, 3, 6, 5))
 
 
+class _Recognizer(torch.nn.Module):
+    """As recognisers of text and of speech: windows to columns, and recurrent layers along them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.image = torch.nn.Conv2d(1, 4, 3, 2, 1)
+        self.along = torch.nn.LSTM(16, 6, 2, bidirectional=True)
+        self.then = torch.nn.GRU(12, 5, batch_first=True)
+        self.head = torch.nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        columns = self.image(x).relu().flatten(1, 2).permute(2, 0, 1)
+        found, _ = self.along(columns)
+        found, last = self.then(found.transpose(0, 1))
+        return self.head(found + last.transpose(0, 1)).log_softmax(-1)
+
+
+def test_recurrent_layers_along_an_image(captured: list[Any], cuda: FakeCuda) -> None:
+    check(_Recognizer(), captured, torch.randn(2, 1, 8, 10))
+
+
+def test_layers_that_are_written_in_equations(captured: list[Any], cuda: FakeCuda) -> None:
+    class Mixed(torch.nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            weights = torch.einsum("bihd,bjhd->bhij", q, k).softmax(-1)
+            return torch.einsum("bhij,bjhd->bihd", weights, v).repeat(1, 2, 1, 1)
+
+    check(Mixed(), captured, *(torch.randn(2, 5, 3, 4) for _ in range(3)))
+
+
+def test_an_image_that_is_pooled_beyond_its_end_and_shuffled(captured: list[Any], cuda: FakeCuda) -> None:
+    layers = torch.nn.MaxPool2d(3, 2, ceil_mode=True), torch.nn.AvgPool2d(2, 2, ceil_mode=True)
+    check(torch.nn.Sequential(*layers, torch.nn.PixelShuffle(2)), captured, torch.randn(2, 8, 12, 10))
+
+
 class _Pooled(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_cases import FAMILIES, Case, operator_cases
+from kernel_cases import Case, operator_cases
+from kernel_families import FAMILIES
 from kernel_support import COMPILER, build, check_kernels, run_kernel
 from native_graphs import GRAPHS
 from native_support import model, node
