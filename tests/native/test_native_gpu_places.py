@@ -81,12 +81,52 @@ def test_a_mask_is_written_by_places(captured: list[Any], cuda: FakeCuda) -> Non
     check(_Layer(_masked), captured, torch.randn(3, 5))
 
 
-@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
-@pytest.mark.parametrize("padding", ["zeros", "border"])
-@pytest.mark.parametrize("corners", [False, True])
+def _added(x: Any, new: Any, at: Any) -> Any:
+    return x.index_add(0, at, new)
+
+
+def _spread(x: Any, new: Any, at: Any) -> Any:
+    """As messages are gathered at the nodes of a graph."""
+    return torch.zeros_like(x).scatter_add(0, at[:, None].expand_as(new), new)
+
+
+def _highest(x: Any, new: Any, at: Any) -> Any:
+    return x.scatter_reduce(0, at[:, None].expand_as(new), new, "amax")
+
+
+def _averaged(x: Any, new: Any, at: Any) -> Any:
+    return x.scatter_reduce(0, at[:, None].expand_as(new), new, "mean")
+
+
+def _counted(x: Any, new: Any, at: Any) -> Any:
+    held = x.clone()
+    return held.index_put((at,), new, accumulate=True)
+
+
+@pytest.mark.parametrize("form", [_added, _spread, _highest, _averaged, _counted])
+def test_rows_are_added_to_places(form: Any, captured: list[Any], cuda: FakeCuda) -> None:
+    """Layers of graphs and of experts do so: one such step had the whole program refused."""
+    check(_Layer(form), captured, torch.randn(5, 3), torch.randn(9, 3), torch.randint(0, 5, (9,)))
+
+
+_SAMPLED = [
+    *((mode, padding, corners) for mode in ("bilinear", "nearest") for padding in ("zeros", "border")
+      for corners in (False, True)),
+    ("bilinear", "reflection", False), ("nearest", "reflection", True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mode", "padding", "corners"), _SAMPLED)
 def test_an_image_is_sampled(mode: str, padding: str, corners: bool, captured: list[Any], cuda: FakeCuda) -> None:
     def form(image: Any, grid: Any) -> Any:
         sampled = torch.nn.functional.grid_sample(image, grid, mode, padding, align_corners=corners)
         return sampled.relu()
 
     check(_Layer(form), captured, torch.randn(2, 3, 5, 4), torch.randn(2, 6, 7, 2))
+
+
+def test_a_volume_is_sampled(captured: list[Any], cuda: FakeCuda) -> None:
+    def form(volume: Any, grid: Any) -> Any:
+        return torch.nn.functional.grid_sample(volume, grid, align_corners=False)
+
+    check(_Layer(form), captured, torch.randn(2, 3, 5, 4, 3), torch.randn(2, 6, 7, 2, 3))
