@@ -145,10 +145,11 @@ def _window(scope: Scope, step: Step, shape: Shape, kernel: Sequence[int]) -> Sh
             continue
         span = (kernel[i] - 1) * dilation[i] + 1
         room = size + (pads[i] + pads[i + count] - span)
-        scope.require("least", room, 0)
+        over = stride[i] - 1 if step.attributes.get("ceil_mode") else 0
+        scope.require("least", room + over, 0)
         if step.attributes.get("ceil_mode"):  # and a window does not begin beyond what it goes over
             begun = (size + pads[i] + stride[i] - 1) // stride[i]
-            found.append(smallest((room + stride[i] - 1) // stride[i] + 1, begun))
+            found.append(smallest((room + over) // stride[i] + 1, begun))
         else:
             found.append(room // stride[i] + 1)
     return tuple(found)
