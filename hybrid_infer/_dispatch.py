@@ -27,6 +27,7 @@ from hybrid_infer._call_keys import ATTRIBUTES, CallKeys
 from hybrid_infer._crowds import Crowds
 from hybrid_infer._errors import BackendError, CaptureError
 from hybrid_infer._family import Family, Held
+from hybrid_infer._lulls import Lulls
 from hybrid_infer._met import Met
 from hybrid_infer._miss import Stores, met, miss, subject_of
 from hybrid_infer._pace import Pace
@@ -67,6 +68,7 @@ class State(CallKeys):
         #: Versions that lose to the eager method, by scale of the call, and how such calls are answered.
         self.slower: dict[tuple[int, int], tuple[Held, Eager]] = {}
         self.rest, self.heed = 0, _REST  # of the calls that are left alone, the first are remembered for `save()`
+        self.lulls = Lulls(frontend)
         self.family: Family | None = None
         self.seen: dict[str, Version] = {}
         self.job: _background.Job | None = None
@@ -105,12 +107,7 @@ class State(CallKeys):
                 if self.meet(args, kwargs):
                     self.rest = 0
                     return self.call(owner, args, kwargs)
-            result = self.method.function(*owner, *args, **kwargs)
-            if self._records(result):
-                self.counters.left_recorded += 1
-            else:
-                self.counters.left_alone += 1
-            return result
+            return self._alone(owner, args, kwargs)
         if self._transparent() and not self._placed():
             reason = self.frontend.aside()
             if reason:
@@ -118,6 +115,15 @@ class State(CallKeys):
             return self.method.function(*owner, *args, **kwargs)
         if stance == _EAGERLY:
             return self.eagerly(owner, args, kwargs, "the stance is 'eager'", "", "busy")
+        glance: Any = None
+        if self.lulls.known and stance != _FAILING:
+            glance = self.lulls.glance(args, kwargs)
+            if self.lulls.take(glance):
+                if self.heed <= 0:
+                    return self._alone(owner, args, kwargs)
+                self.heed -= 1
+                if not self.meet(args, kwargs):
+                    return self._alone(owner, args, kwargs)
         values = self._bind(args, kwargs)
         if values is None:
             result = self.method.function(*owner, *args, **kwargs)  # a wrong call: the method's own error
@@ -152,6 +158,8 @@ class State(CallKeys):
                 _log.debug("%s: a route was dropped while it was used", self.method.name)
         if route.eager:
             return self.eagerly(owner, args, kwargs, route.reason, route.remedy, route.kind)
+        if glance is not None:
+            self.lulls.won(glance)
         ints: Sequence[int] = ()
         given: Any = ()
         if not route.plain:
@@ -234,7 +242,7 @@ class State(CallKeys):
             return route, NOTHING
         found, result = miss(self, owner, args, kwargs, values, key)
         if result is not NOTHING and found is not None and found.eager and found.kind == "slower":
-            self._leave_alone()
+            self._leave_alone(args, kwargs)
         return found, result
 
     def _instead(self, owner: tuple[Any, ...], args: Any, kwargs: Any, key: Any, route: Any, fault: Exception) -> Any:
@@ -282,7 +290,7 @@ class State(CallKeys):
     ) -> Any:
         """The answer of the eager method. Where that raises an error, the call is at fault, and no reason is logged."""
         if kind == "slower":
-            self._leave_alone()
+            self._leave_alone(args, kwargs)
             result = self.method.function(*owner, *args, **kwargs)
             self.counters.fall_back(_stats.RECORDED if self._records(result) else reason)
             return result
@@ -314,9 +322,21 @@ class State(CallKeys):
         needs, tensor_type = self.frontend.requires_grad, self.frontend.tensor_type
         return any(isinstance(each, tensor_type) and needs(each) for each in several)
 
-    def _leave_alone(self) -> None:
-        """Look at no call for a while, unless an engine serves calls of another scale."""
+    def _leave_alone(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Look at no call for a while; where an engine serves calls of another scale, at none that look like this one.
+        """
         self.rest = 0 if self.routes else _REST
+        if self.routes:
+            self.lulls.lost(self.lulls.glance(args, kwargs))
+
+    def _alone(self, owner: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The answer to a call that is left alone."""
+        result = self.method.function(*owner, *args, **kwargs)
+        if self._records(result):
+            self.counters.left_recorded += 1
+        else:
+            self.counters.left_alone += 1
+        return result
 
     def compile_ahead(self, owner: tuple[Any, ...], background: bool) -> bool:
         """Compile what ``input_spec`` asks for, where that has not been done; by one of the threads that call this."""
@@ -424,7 +444,7 @@ class State(CallKeys):
         self.memo, self.routes, self.seen, self.slower, self.rest = OrderedDict(), {}, {}, {}, 0
         self.aside, self._numbered = {}, {}
         self.walked, self.crowds, self.pace, self.stumbles = Walked(), Crowds(), Pace(), _stumbles.Stumbles()
-        self.sides = _sides.Sides()
+        self.sides, self.lulls = _sides.Sides(), Lulls(self.frontend)
         self.changes += 1
         family = self.family
         if family is not None and not any(h.entry is None and h.version.graph for h in list(family.held)):

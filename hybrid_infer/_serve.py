@@ -230,7 +230,7 @@ def _take_up(
     route.mark = held.hold()
     state.routes[id(held), place] = route
     _trt.bound(state, held, slot, _drop)
-    state.rest = 0
+    state.rest, state.lulls.known = 0, {}
     state.seen[held.version.identity] = held.version
     state.changes += 1
 

@@ -135,6 +135,10 @@ class Frontend(Protocol):
         """What the memo compares: cheap, and different wherever `describe` is."""
         ...
 
+    def elements(self, tensor: Any) -> int:
+        """How many elements a tensor has, as cheap as can be."""
+        ...
+
     def refuse(self, tensor: Any) -> str:
         """Why no engine can be given this tensor (sparse, quantised, a lazy view); empty if it can."""
         ...

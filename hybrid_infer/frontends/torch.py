@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from typing import Any
 
 from hybrid_infer import _installed
@@ -191,6 +191,8 @@ class TorchFrontend:
         return str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), str(tensor.device)
 
     key: Callable[[Any], Hashable] = staticmethod(attrgetter("dtype", "shape", "device"))
+
+    elements: Callable[[Any], int] = staticmethod(methodcaller("numel"))
 
     def refuse(self, tensor: Any) -> str:
         import torch

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import paddle
 import pytest
 from paddle_support import Block, counts, grid, twice
@@ -31,6 +34,28 @@ def test_a_method_that_no_engine_makes_faster_stays_eager() -> None:
         for _ in range(5):
             twice(layer, lambda x: x + 1, grid(2, 4))
     assert counts()["fallbacks"] == {_router.SLOWER: 9} and counts()["captures"] == 1
+
+
+def test_small_calls_are_left_alone_while_an_engine_serves_large_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hot(Block):
+        forward = inference()(Block.forward)
+
+    def figures(work: Callable[[], Any], runs: dict[str, Callable[[], Any]]) -> _choice.Figures:
+        [*_, result] = [run() for run in runs.values()]
+        return _choice.Figures({"eager": 5.0, **dict.fromkeys(runs, 1.0 if result.shape[0] > 100 else 9.0)})
+
+    monkeypatch.setattr(_choice, "measure", figures)
+    layer, small, large = Hot(), grid(2, 4), grid(4000, 4)
+    for _ in range(2):
+        twice(layer, lambda x: Block.forward(layer, x), large)
+        twice(layer, lambda x: Block.forward(layer, x), small)
+    hits = counts()["hits"]
+    for _ in range(10):
+        twice(layer, lambda x: Block.forward(layer, x), large)
+        for _ in range(5):
+            twice(layer, lambda x: Block.forward(layer, x), small)
+    assert counts()["hits"] == hits + 20
+    assert Hot.forward.__hybrid_infer__.counters.left_alone > 80  # type: ignore[attr-defined]
 
 
 def test_an_engine_that_is_faster_serves() -> None:
