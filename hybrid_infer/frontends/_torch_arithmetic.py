@@ -240,7 +240,8 @@ def exact(part: Any) -> Any:
     if isinstance(part, (int, float)):
         return op.Constant(value=ir.tensor(part, dtype=double))
     made = part.producer()
-    before = made.inputs[0] if made is not None and made.op_type == "Cast" else None
+    narrowed = made is not None and made.op_type == "Cast" and part.dtype == ir.DataType.FLOAT
+    before = made.inputs[0] if narrowed else None  # a cast to integers cuts off what is behind the point
     return before if before is not None and before.dtype == double else op.Cast(part, to=double)
 
 

@@ -125,6 +125,21 @@ def test_fractions_of_sizes_are_numbers_as_python_has_them() -> None:
     served(captures=2)
 
 
+def scaled_twice(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    large = F.interpolate(F.interpolate(x, scale_factor=1.7, mode="bilinear"), scale_factor=1.7, mode="bilinear")
+    return large, x * (math.trunc(x.shape[3] * 1.7) * 1.7)
+
+
+def test_what_is_cut_off_of_a_size_stays_cut_off() -> None:
+    """Of 9 pixels 15 are made, and 25 of these: 1.7 times 15.3 is 26."""
+    hot = inference(scaled_twice, backend="onnxruntime", verify="off", fallback="error")
+    with torch.no_grad():
+        for size in (8, 9, 11, 17, 20):
+            x = torch.ones(1, 1, 4, size)
+            same(hot(x), scaled_twice(x))
+    served(captures=2)
+
+
 def tenths(x: torch.Tensor) -> torch.Tensor:
     return torch.arange(0, x.shape[0] * 0.1, 0.1) + x.sum()
 
