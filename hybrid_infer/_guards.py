@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from hybrid_infer._types import Condition, Expr
 
 Shapes = Sequence[Sequence[int]]
 
+#: Of a fraction, as Python has them.
+_WHOLE: dict[str, Callable[[float], int]] = {
+    "trunc": math.trunc, "floor": math.floor, "ceil": math.ceil, "round": round,
+}  # fmt: skip
 
-def value(expression: Expr, shapes: Shapes, ints: Sequence[int]) -> int:
-    """The integer that an expression has for a call.
+
+def value(expression: Expr, shapes: Shapes, ints: Sequence[int]) -> Any:
+    """The number that an expression has for a call.
 
     >>> value(["+", ["dim", 0, 1], ["*", 2, ["int", 0]]], [(4, 7)], [5])
     17
+    >>> value(["trunc", ["*", ["/", 64, ["dim", 0, 0]], ["dim", 0, 1]]], [(50, 70)], [])
+    89
     """
-    if isinstance(expression, int):
+    if isinstance(expression, (int, float)):
         return expression
     operator, *arguments = expression
     if operator == "dim":
@@ -34,10 +43,14 @@ def value(expression: Expr, shapes: Shapes, ints: Sequence[int]) -> int:
         return numbers[0] // numbers[1]
     if operator == "%":
         return numbers[0] % numbers[1]
+    if operator == "/":
+        return numbers[0] / numbers[1]
     if operator == "min":
         return min(numbers)
     if operator == "max":
         return max(numbers)
+    if operator in _WHOLE:
+        return _WHOLE[operator](numbers[0])
     raise ValueError(f"unknown operator {operator!r} in a guard")
 
 
@@ -54,6 +67,8 @@ def holds(condition: Condition, shapes: Shapes, ints: Sequence[int]) -> bool:
         return any(holds(c, shapes, ints) for c in arguments)
     if operator == "not":
         return not holds(arguments[0], shapes, ints)
+    left: float
+    right: float
     try:
         left, right = (value(a, shapes, ints) for a in arguments)
     except ZeroDivisionError:
@@ -95,7 +110,7 @@ def text(condition: Condition, tensors: Sequence[str] = (), integers: Sequence[s
         parts = [f"({p})" if o in _LOOSER[operator] else p for p, o in zip(parts, inner, strict=True)]
     if operator == "not":
         return f"not ({parts[0]})"
-    if operator in ("min", "max"):
+    if operator in ("min", "max", *_WHOLE):
         return f"{operator}({', '.join(parts)})"
     if operator in ("and", "or"):
         return f" {operator} ".join(f"({p})" for p in parts)
@@ -138,7 +153,7 @@ def _bound(condition: Condition) -> tuple[str, int]:
 
 
 #: Of what is written around others, those that need brackets inside of it.
-_LOOSER = {"*": ("+", "//", "%"), "//": ("+", "*", "//", "%"), "%": ("+", "*", "//", "%")}
+_LOOSER = {"*": ("+", "//", "%", "/"), **dict.fromkeys(("//", "%", "/"), ("+", "*", "//", "%", "/"))}
 _BINDING = frozenset(_LOOSER)
 
 

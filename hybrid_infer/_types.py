@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple, Protocol
 
-#: An integer expression over the sizes and integers of a call, as JSON data:
+#: An expression over the sizes and integers of a call, as JSON data, whose value is the one that Python computes:
 #: ``7``, ``["dim", tensor, axis]``, ``["int", index]``, ``["+", a, b, ...]``, ``["*", a, b, ...]``,
-#: ``["//", a, b]``, ``["%", a, b]`` (both floor, as Python's), ``["min", a, b, ...]``, ``["max", a, b, ...]``.
+#: ``["//", a, b]``, ``["%", a, b]`` (both floor), ``["min", a, b, ...]``, ``["max", a, b, ...]``; fractions: ``0.6``,
+#: ``["/", a, b]``, and ``["trunc", a]``, ``["floor", a]``, ``["ceil", a]`` and ``["round", a]`` of them.
 Expr = Any
 
 #: A condition over such expressions: ``["==", a, b]``, ``["!=", a, b]``, ``["<", a, b]``, ``["<=", a, b]``,

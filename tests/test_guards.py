@@ -58,6 +58,20 @@ def python(data: Any) -> str:
     return "(" + f" {operator} ".join(parts) + ")"
 
 
+sizes_only = st.one_of(st.integers(1, 99), st.sampled_from(PLACES[:3]), st.sampled_from([0.6, 1.7, 0.1]))
+
+
+@given(st.sampled_from(["trunc", "floor", "ceil", "round"]), two(["/", "*"], two(["/", "*", "+"], sizes_only)), shapes)
+def test_fractions_are_pythons(way: str, expression: Any, shapes: Any) -> None:
+    try:
+        expected = {"round": round}.get(way, getattr(math, way, None))(eval(python(expression)))
+    except ZeroDivisionError:
+        assert not _guards.holds(["==", [way, expression], 1], shapes, [])
+        return
+    assert _guards.value(json.loads(json.dumps([way, expression])), shapes, []) == expected
+    assert f"{way}(" in _guards.text(["==", [way, expression], 1])
+
+
 @given(expressions, shapes, ints)
 @settings(max_examples=300, deadline=None)
 def test_value_is_pythons(expression: Any, shapes: Any, ints: Any) -> None:

@@ -26,6 +26,8 @@ _ROUNDED: dict[str, Callable[[Expr, Expr], Expr]] = {
     "FloorToInt": lambda below, above: below,
     "TruncToInt": lambda below, above: ["+", ["max", below, 0], ["min", above, 0]],
 }
+#: The same of one that is rounded itself, as Python has them.
+_AS_PYTHON = {"CeilToInt": "ceil", "FloorToInt": "floor", "TruncToInt": "trunc", "RoundToInt": "round"}
 _EXTREMA = {"Max": "max", "Min": "min"}
 #: What a program calls what the grammar has no words for.
 _SPELLED = {
@@ -75,6 +77,7 @@ class Sizes:
         self._replacements = {} if environment is None else dict(environment.replacements)
         self._layout = {} if environment is None else _layout(environment, self._symbols)
         self._rounded = set() if environment is None else _torch_quotients.rounded(program, self._replacements)
+        self._numbers: Set[float] = frozenset() if environment is None else _torch_quotients.numbers(program)
 
     def conditions(self) -> list[Condition]:
         """Every guard and range of the environment, and what the places that are derived are equal to.
@@ -82,7 +85,7 @@ class Sizes:
         A guard that the grammar cannot express raises TraceError: the caller then fixes all dimensions.
         """
         with _as_data():
-            rules = [["==", place, _expression(each, self._symbols)] for place, each in self._derived]
+            rules = [["==", place, _expression(each, self._symbols, self._numbers)] for place, each in self._derived]
             if self._environment is not None:
                 rules += _ranges(self._environment, self._symbols)
                 rules += self._small()
@@ -93,9 +96,10 @@ class Sizes:
         """That what sizes are computed of by fractions is small enough for it."""
         rules: list[Condition] = []
         for each in sorted(self._rounded, key=str):
-            _expression(each, self._symbols)  # where torch and a graph may differ, it raises
-            above, _ = _torch_quotients.exact(each.args[0]) or (each, 1)
-            rule = ["<=", _expression(sympy.expand(above), self._symbols), _torch_quotients.LARGEST]
+            exact = _torch_quotients.exact(each.args[0])
+            if exact is None:  # torch and a graph may differ
+                raise _OutsideGrammar(each)
+            rule = ["<=", _expression(sympy.expand(exact[0]), self._symbols), _torch_quotients.LARGEST]
             rules += [] if rule in rules else [rule]
         return rules
 
@@ -113,7 +117,7 @@ class Sizes:
 
     def _add(self, rules: list[Condition], guards: Sequence[Any]) -> None:
         for guard in guards:
-            rule = _condition(guard.xreplace(self._replacements).xreplace(self._layout), self._symbols)
+            rule = _condition(guard.xreplace(self._replacements).xreplace(self._layout), self._symbols, self._numbers)
             if rule is not True and rule not in rules:
                 rules.append(rule)
 
@@ -159,37 +163,64 @@ def _guards(environment: Any, kept: Set[str]) -> list[Any]:
     return found
 
 
-def _condition(guard: Any, symbols: Mapping[Any, Expr]) -> Condition:
+def _condition(guard: Any, symbols: Mapping[Any, Expr], numbers: Set[float] = frozenset()) -> Condition:
     if guard is True or guard == True:  # noqa: E712  # sympy's own true
         return True
     kind = type(guard).__name__
+    for each in guard.args if kind == "Equality" and any(each.is_Integer for each in guard.args) else ():
+        if type(each).__name__ in _AS_PYTHON and _torch_quotients.exact(each.args[0]) is None:
+            raise _OutsideGrammar(each)  # a number that int() took: one for each size
     if kind in _COMPARISONS:
-        return [_COMPARISONS[kind], *(_expression(a, symbols) for a in guard.args)]
+        return [_COMPARISONS[kind], *(_expression(a, symbols, numbers) for a in guard.args)]
     if kind in _SWAPPED:
-        return [_SWAPPED[kind], *(_expression(a, symbols) for a in reversed(guard.args))]
+        return [_SWAPPED[kind], *(_expression(a, symbols, numbers) for a in reversed(guard.args))]
     if kind in ("And", "Or", "Not"):
-        return [kind.lower(), *(_condition(a, symbols) for a in guard.args)]
+        return [kind.lower(), *(_condition(a, symbols, numbers) for a in guard.args)]
     raise _OutsideGrammar(guard)
 
 
-def _expression(expression: Any, symbols: Mapping[Any, Expr]) -> Expr:
+def _expression(expression: Any, symbols: Mapping[Any, Expr], numbers: Set[float] = frozenset()) -> Expr:
+    """`numbers`: those of the program, of which fractions of sizes may be made."""
     if expression in symbols:
         return list(symbols[expression])
     if expression.is_Integer:
         return int(expression)
     kind = type(expression).__name__
     arguments: Sequence[Any] = expression.args
-    if kind == "Add":
-        return ["+", *(_expression(a, symbols) for a in arguments)]
-    if kind == "Mul":
-        return ["*", *(_expression(a, symbols) for a in arguments)]
-    if kind == "Pow" and arguments[1].is_Integer and 0 < int(arguments[1]) <= 4:
-        return ["*", *[_expression(arguments[0], symbols)] * int(arguments[1])]
-    if kind in _FLOOR:
-        return ["//" if kind.endswith("Div") else "%", *(_expression(a, symbols) for a in arguments)]
     if kind in _ROUNDED and (fraction := _torch_quotients.exact(arguments[0])) is not None:
-        above, below = _expression(sympy.expand(fraction[0]), symbols), fraction[1]
+        above, below = _expression(sympy.expand(fraction[0]), symbols, numbers), fraction[1]
         return _ROUNDED[kind](["//", above, below], ["*", -1, ["//", ["*", -1, above], below]])
+    if not expression.is_integer and not _as_written(expression, numbers):
+        raise _OutsideGrammar(expression)
+    if expression.is_Float:
+        return float(expression)
+    parts = [_expression(each, symbols, numbers) for each in arguments]
+    if kind == "Add":
+        return ["+", *parts]
+    if kind == "Mul":
+        return ["*", *parts]
+    if kind == "Pow" and arguments[1].is_Integer and 0 < int(arguments[1]) <= 4:
+        return ["*", *[parts[0]] * int(arguments[1])]
+    if kind in _FLOOR:
+        return ["//" if kind.endswith("Div") else "%", *parts]
     if kind in _EXTREMA:
-        return [_EXTREMA[kind], *(_expression(a, symbols) for a in arguments)]
+        return [_EXTREMA[kind], *parts]
+    if kind in ("IntTrueDiv", "FloatTrueDiv"):
+        return ["/", *parts]
+    if kind == "ToFloat":
+        return ["/", *parts, 1]
+    if kind in _AS_PYTHON:
+        return [_AS_PYTHON[kind], *parts]
     raise _OutsideGrammar(expression)
+
+
+def _as_written(fraction: Any, numbers: Set[float]) -> bool:
+    """Is the last step to a fraction, of which any may be rounded, the one that the program takes?
+
+    sympy makes one of several products and sums, and one number of two.
+    """
+    kind, arguments = type(fraction).__name__, fraction.args
+    if kind == "Mul":
+        factors = [each for each in arguments if each.is_Number]
+        return len(arguments) == 2 and all(each.is_Float and abs(float(each)) in numbers for each in factors)
+    return fraction.is_Float or kind in _EXTREMA or kind in ("IntTrueDiv", "FloatTrueDiv", "ToFloat")

@@ -37,6 +37,17 @@ def rounded(program: Any, replacements: Any) -> set[Any]:
     return found
 
 
+def numbers(program: Any) -> frozenset[float]:
+    """The numbers that an exported program gives its operators, and the sizes of its inputs; without their signs."""
+    modules = (each for each in program.graph_module.modules() if isinstance(each, torch.fx.GraphModule))
+    leaves: list[Any] = []
+    for node in (node for module in modules for node in module.graph.nodes):
+        value = node.meta.get("val") if node.op == "placeholder" else None
+        leaves += value.shape if isinstance(value, torch.Tensor) else torch.utils._pytree.arg_tree_leaves(node.args)
+        leaves += node.kwargs.values()
+    return frozenset(abs(float(each)) for each in leaves if isinstance(each, (int, float)) and abs(each) < 2**53)
+
+
 def few_digits(factor: float) -> bool:
     """Is the number one that float32 has as it is, and a size times it too?"""
     over, under = float(factor).as_integer_ratio()

@@ -92,9 +92,9 @@ def _compared(versions: Sequence[Version]) -> list[int]:
     return sorted({n + step for n in found for step in (-1, 0, 1) if 2 <= n + step <= _LARGEST})
 
 
-def _numbers(expression: Condition | int) -> Iterator[int]:
-    if isinstance(expression, int):
-        yield expression
+def _numbers(expression: Condition | float) -> Iterator[int]:
+    if isinstance(expression, (int, float)):
+        yield int(expression)
     elif expression[0] not in ("dim", "int"):  # which are followed by the places of what they stand for
         for each in expression[1:]:
             yield from _numbers(each)

@@ -125,6 +125,36 @@ def test_fractions_of_sizes_are_numbers_as_python_has_them() -> None:
     served(captures=2)
 
 
+def to_a_shortest_side(x: torch.Tensor) -> torch.Tensor:  # as torchvision prepares images for detectors
+    height, width = x.shape[-2:]
+    scale = min(64 / min(height, width), 128 / max(height, width))
+    return F.interpolate(x[None], scale_factor=scale, mode="bilinear", recompute_scale_factor=True)[0]
+
+
+def test_images_that_are_scaled_to_a_shortest_side_have_a_static_model_for_each_way_of_it() -> None:
+    hot = inference(to_a_shortest_side, backend="onnxruntime", verify="off", fallback="error")
+    sizes = ((50, 70), (60, 81), (33, 47), (67, 90), (500, 701), (90, 67), (47, 33), (120, 300), (50, 170), (701, 500))
+    with torch.no_grad():
+        for height, width in sizes:
+            x = torch.rand(3, height, width)
+            same(hot(x), to_a_shortest_side(x), 1e-3)
+    served(captures=4)  # one for the first, and three for the side that is the shortest, or one that is too long
+
+
+def by_other_fractions(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    half = F.interpolate(x, scale_factor=0.6, mode="bilinear")
+    return F.interpolate(half, scale_factor=1.7), x[..., : round(x.shape[3] * 0.35)] + 1, half.flatten(2).softmax(2)
+
+
+def test_what_is_asked_of_sizes_that_fractions_make_is_kept_as_data() -> None:
+    hot = inference(by_other_fractions, backend="onnxruntime", verify="off", fallback="error")
+    with torch.no_grad():
+        for size in (20, 30, 17, 41, 100, 110, 210):
+            x = torch.rand(1, 2, 15, size)
+            same(hot(x), by_other_fractions(x), 1e-3)
+    served(captures=2)
+
+
 def scaled_twice(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     large = F.interpolate(F.interpolate(x, scale_factor=1.7, mode="bilinear"), scale_factor=1.7, mode="bilinear")
     return large, x * (math.trunc(x.shape[3] * 1.7) * 1.7)
@@ -182,7 +212,15 @@ N = sympy.Symbol("n", integer=True, positive=True)
 
 
 def test_fractions_as_integers() -> None:
-    from torch.utils._sympy.functions import CeilToInt, FloatTrueDiv, FloorToInt, IntTrueDiv, ToFloat, TruncToInt
+    from torch.utils._sympy.functions import (
+        CeilToInt,
+        FloatTrueDiv,
+        FloorToInt,
+        IntTrueDiv,
+        RoundToInt,
+        ToFloat,
+        TruncToInt,
+    )  # fmt: skip
 
     n = {N: ["dim", 0, 0]}
     for made, plain in (
@@ -199,6 +237,21 @@ def test_fractions_as_integers() -> None:
     for made in (CeilToInt(ToFloat(N) * 0.1), TruncToInt(IntTrueDiv(N, sympy.Integer(3)) * 3.0)):
         with pytest.raises(_torch_guards._OutsideGrammar):
             _torch_guards._expression(made, n)
+    for made, numbers in (
+        (CeilToInt(ToFloat(N) * 0.7 * 0.3), {0.7, 0.3}),  # sympy makes one number of both
+        (TruncToInt(ToFloat(N) * 0.1 + 0.7), {0.1, 0.7}), (TruncToInt(IntTrueDiv(N, sympy.Integer(3)) * 3), {3.0}),
+        (TruncToInt(IntTrueDiv(N, sympy.Integer(3)) * ToFloat(N) * 0.7), {0.7}),
+    ):
+        with pytest.raises(_torch_guards._OutsideGrammar):
+            _torch_guards._expression(made, n, numbers)
+    for made, plain in (
+        (CeilToInt(ToFloat(N) * 0.1), lambda n: math.ceil(n * 0.1)),
+        (RoundToInt(ToFloat(N) * 0.7), lambda n: round(n * 0.7)),
+        (TruncToInt(IntTrueDiv(sympy.Integer(64), N) * ToFloat(N)), lambda n: int(64 / n * n)),
+        (FloorToInt(FloatTrueDiv(ToFloat(N), sympy.Float(0.7)) * 0.1), lambda n: math.floor(n / 0.7 * 0.1)),
+    ):
+        data = _torch_guards._expression(made, n, {0.1, 0.7})
+        assert all(value(data, [(size,)], []) == plain(size) for size in range(1, 300)), made
     assert _torch_quotients.exact(ToFloat(N) * 1.3) is None
 
 
