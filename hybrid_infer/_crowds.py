@@ -2,7 +2,7 @@
 none is looked into any further.
 
 A number or text that is another at each call would else be looked up in the store each time, or traced in vain, for
-many times what the eager method takes.
+many times what the eager method takes; and so would each length of a list, as of the images that a detector is given.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class Crowds:
 
         Other processes may have put there by then what it needs.
         """
-        kind = _kind(call)
+        self._add(_kind(call), route)
+
+    def _add(self, kind: Hashable, route: Eager) -> None:
         _, times = self._known.pop(kind, (None, 0))
         wait = minutes(times)
         valid = route.valid
@@ -48,9 +50,14 @@ class Crowds:
 
     def failed(self, call: Call, route: Eager, family: Family) -> None:
         """Note that a capture failed, for which calls like this one are answered by `route` from some such on."""
-        kind = _kind(call)
-        if any(held.version.graph and _kind(held.version) == kind for held in list(family.held)):
+        kind, lengths = _kind(call), _of_any_length(call)
+        versions = [held.version for held in list(family.held)]
+        if any(version.graph and _kind(version) == kind for version in versions):
             return
+        alike = [version for version in versions if _of_any_length(version) == lengths and not version.degenerate]
+        trees = {_blank(version.tree) for version in alike}
+        if len(trees) >= _FAILURES and not any(version.graph for version in alike):
+            self._add(lengths, route)
         if len(self._failed) >= _KEPT:
             self._failed.clear()
         self._failed[kind] += 1
@@ -74,7 +81,7 @@ class Crowds:
         """
         if not self._known:
             return None
-        found = self._known.get(_kind(call))
+        found = self._known.get(_kind(call)) or self._known.get(_of_any_length(call))
         if found is None or family is None or any(held.version.fits(call) for held in list(family.held)):
             return None
         route, _ = found
@@ -93,6 +100,19 @@ class Crowds:
 
 def _kind(call: Call | Version) -> Hashable:
     return _blank(call.tree), call.tensors, call.ints, call.ambient
+
+
+def _of_any_length(call: Call | Version) -> Hashable:
+    """The same without how often equal items follow each other in lists, and without sizes."""
+    tensors = frozenset((spec.dtype, len(spec.shape), spec.device) for spec in call.tensors)
+    return _folded(_blank(call.tree)), tensors, call.ambient
+
+
+def _folded(node: Any) -> Any:
+    if not isinstance(node, tuple):
+        return node
+    parts = [_folded(each) for each in node]
+    return tuple(part for before, part in zip([None, *parts], parts, strict=False) if part != before)
 
 
 def _blank(node: Any) -> Any:

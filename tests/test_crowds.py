@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
 import pytest
 from support import counts, layer_class
 
-from hybrid_infer import _crowds, _miss, inference
+from hybrid_infer import _crowds, _miss, _resolve, inference
 
 
 def layer(framework: Any, **options: Any) -> Any:
@@ -54,6 +55,28 @@ def test_a_value_that_is_another_at_each_call(framework: Any, looked: list[Any])
     for factor in (1.5, 2.5):  # which are served as before
         right(framework, hot, 2, factor)
     assert counts()["eager_calls"] == 21
+
+
+def test_lengths_of_a_list_are_not_each_captured_in_vain(framework: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of the images that a detector is given."""
+    tried: list[Any] = []
+    capture = _resolve._capture
+    monkeypatch.setattr(_resolve, "_capture", lambda *given: tried.append(given) or capture(*given))
+
+    class Kept(layer_class(framework)):  # type: ignore[misc]
+        @inference(backend="onnxruntime")
+        def forward(self, found: list[Any], more: Any = None) -> Any:
+            return [each + framework.rand([1]) for each in found]
+
+    for at_first, others in ((3, 3), (1, 0)):  # another instance, as in the next process, finds out by one
+        hot, before = Kept(), len(tried)
+        for length in (1, 2, 3, 4, 5, 4, 7) if others else (8, 9, 8, 12):
+            given = [framework.ones([2 + n]) for n in range(length)]
+            assert [each.shape for each in hot(given)] == [each.shape for each in given]
+        assert len(tried) - before == at_first
+    with contextlib.suppress(TypeError):
+        hot([framework.ones([2])], framework.ones([2]))  # of another structure
+    assert len(tried) == 5
 
 
 def test_another_size_or_state_is_looked_into(framework: Any, looked: list[Any]) -> None:
