@@ -13,6 +13,7 @@ from typing import Any
 from hybrid_infer._errors import TraceError
 from hybrid_infer._own_thread import exchanged
 from hybrid_infer.frontends import _paddle_turns
+from hybrid_infer.frontends._paddle_growing import Changing
 from hybrid_infer.frontends._paddle_sizes import Sizes
 
 _STEPS = 128  # of a recurrent cell that are written out
@@ -20,18 +21,20 @@ _TURNS = 32  # of a loop up to a constant tensor that are
 
 
 @contextmanager
-def watched(asked: Sizes) -> Iterator[None]:
+def watched(asked: Sizes, changing: Changing) -> Iterator[None]:
     """For the time of a trace on this thread. `asked`: tells which tensors are constants."""
     from paddle.jit.dy2static import convert_operators
 
     flow: Any = convert_operators
     calls: Any = sys.modules["paddle.jit.dy2static.convert_call_func"]
     recurrent: Any = sys.modules["paddle.nn.layer.rnn"]
+    loops: Any = sys.modules["paddle.static.nn.control_flow"]
     written: Any = sys.modules["paddle.jit.dy2static"]
     places: list[tuple[Any, str, Callable[..., Any]]] = [
         (flow, "_run_paddle_cond", _branch),
         (flow, "_run_paddle_while", _loop),
         (calls, "convert_range", lambda convert: _counted(convert, asked)),
+        (loops, "build_while_op", lambda make: changing.opening(make, asked.recorded)),
         (recurrent, "_rnn_static_graph", lambda convert: _steps(convert, recurrent._rnn_dynamic_graph, asked)),
         (written, "Indexable", _paddle_turns.one_by_one),
         (written, "Len", _paddle_turns.as_long_as_there_are),

@@ -19,6 +19,7 @@ from hybrid_infer._types import Condition, Tracee
 from hybrid_infer.frontends import _paddle_autocast, _paddle_complex_numbers, _paddle_constants
 from hybrid_infer.frontends._paddle_digits import none_rounded, with_all_digits
 from hybrid_infer.frontends._paddle_eager import Mode, forwards_alone
+from hybrid_infer.frontends._paddle_growing import changing
 from hybrid_infer.frontends._paddle_images import of_any_size
 from hybrid_infer.frontends._paddle_in_place import followed
 from hybrid_infer.frontends._paddle_inferred import put_right
@@ -113,13 +114,18 @@ def _trace(
     """`left`: see ``_traced``."""
     asked: list[bool] = []
     some = not gradients and tracee in _SOME
+    settled = changing(tracee).settled
     try:
-        return _traced(tracee, dynamic, dynamic_ints, gradients, every_side, asked, some, mode, apart, left)
+        return settled(
+            lambda: _traced(tracee, dynamic, dynamic_ints, gradients, every_side, asked, some, mode, apart, left)
+        )
     except TraceError as fault:
         if gradients or some or not any(asked):
             raise
         with suppress(TraceError):
-            found = _traced(tracee, dynamic, dynamic_ints, gradients, every_side, asked, True, mode, apart, [])
+            found = settled(
+                lambda: _traced(tracee, dynamic, dynamic_ints, gradients, every_side, asked, True, mode, apart, [])
+            )
             with suppress(TypeError):
                 _SOME.add(tracee)
             return found
@@ -170,7 +176,7 @@ def _traced(
         stack.enter_context(_paddle_complex_numbers.as_eagerly())
         stack.enter_context(watch.active())
         stack.enter_context(followed(watch))
-        stack.enter_context(watched(asked))
+        stack.enter_context(watched(asked, changing(tracee)))
         stack.enter_context(_paddle_methods.added())
         if tracee.asks_for_gradients and not gradients:
             live = [*zip(values, [*tracee.weights, *tracee.tensors], strict=False)]
