@@ -17,6 +17,7 @@ from typing import Any
 from hybrid_infer._errors import TraceError
 from hybrid_infer._own_thread import replaced
 from hybrid_infer.frontends._paddle_watch import recorded
+from hybrid_infer.frontends._paddle_windows import constant
 
 
 @contextmanager
@@ -136,6 +137,12 @@ def _transposed(inferred: list[int], x: Any, *args: Any, **__: Any) -> list[int]
     return inferred
 
 
+def _spaced(inferred: list[int], start: Any, stop: Any, count: Any, *_: Any, **__: Any) -> list[int]:
+    """As many as a number says: a tensor, as the framework has it."""
+    known = count if isinstance(count, int) else constant(count)
+    return inferred if known is None else [int(known)]
+
+
 def _distinct(operator: Callable[..., Any], x: Any, *args: Any) -> Any:
     """Engines have no form of it for int32."""
     import paddle
@@ -151,5 +158,5 @@ def _distinct(operator: Callable[..., Any], x: Any, *args: Any) -> Any:
 _RULES: dict[str, Callable[..., list[int]]] = {
     "atan2": _elementwise, "cumsum": _sums, "diag": _diag, "einsum": _einsum, "expand": _expand, "fft_r2c": _half,
     "logcumsumexp": _sums, "matmul": _matmul, "reshape": _reshaped, "conv2d_transpose": _transposed,
-    "conv3d_transpose": _transposed, "depthwise_conv2d_transpose": _transposed,
+    "conv3d_transpose": _transposed, "depthwise_conv2d_transpose": _transposed, "linspace": _spaced,
 }  # fmt: skip

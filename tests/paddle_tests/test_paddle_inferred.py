@@ -119,3 +119,14 @@ def test_images_that_a_transposed_convolution_makes_larger_by_a_padding(form: st
         return large, fitted, line(x[:, :, 0])
 
     right_when_captured(method, *[(grid(2, 3, *size),) for size in ((4, 5), (6, 7), (5, 9), (3, 3))], captures=2)
+
+
+def as_many_as_a_number_says(x: Any) -> Any:
+    """As a scheduler of a diffusion model: products along what is spaced evenly, one number after the other."""
+    betas = paddle.linspace(0.1, 0.4, 6) ** 2
+    kept = paddle.cumprod(1 - betas, 0)
+    return x * sum(kept[k] * (k + 1) for k in range(betas.shape[0])) + paddle.unstack(betas)[1]
+
+
+def test_how_many_numbers_are_spaced_evenly_is_known() -> None:
+    right_when_captured(as_many_as_a_number_says, *[(grid(n, 3),) for n in (2, 3, 5)], captures=2)
