@@ -185,6 +185,8 @@ def _faults(model: Any) -> Iterator[str]:
             yield f"goes on where {kind} is told that a sequence ends"
         elif kind == "Result" and _there_and_back(operation.input_value(0)):
             yield "spoils the heap where an argument of varying size is converted and back, and is a result"
+        elif kind == "If" and any(output.get_partial_shape().is_dynamic for output in operation.outputs()):
+            yield "reads what it has freed where a branch on values gives a tensor whose size varies, and that grows"
         elif kind == "Interpolate" and operation.get_attributes().get("antialias"):
             yield "overlooks that a resampling is to be smoothed (antialias)"
         elif kind == "Interpolate" and _leaves_a_side(operation):

@@ -155,10 +155,10 @@ def test_arithmetic_that_would_saturate_is_refused(dtype: str) -> None:
 
 
 def test_in_the_body_of_another_operation_too() -> None:
-    spec: Spec = ("int8", ("n",))
+    spec: Spec = ("int8", (3,))
     inner = [
         helper.make_graph([node(operator, ["x", "x"], [f"r{operator}"])], operator, [],
-                          [helper.make_tensor_value_info(f"r{operator}", TensorProto.INT8, ["n"])])
+                          [helper.make_tensor_value_info(f"r{operator}", TensorProto.INT8, [3])])
         for operator in ("Max", "Add")
     ]  # fmt: skip
     built = graph([node("If", ["c"], ["y"], then_branch=inner[0], else_branch=inner[1])],

@@ -113,3 +113,20 @@ def test_sizes_that_stay_are_known_in_a_loop() -> None:
             given = grid(2, 5), paddle.to_tensor(turns)
             same(hot(*given), method(*given))
     assert counts()["captures"] == 1 and not counts()["fallbacks"]
+
+
+def test_what_a_branch_makes_of_sizes_that_values_decide_is_not_left_to_an_engine_that_spoils_it() -> None:
+    """OpenVINO gave numbers from elsewhere in its memory, at each call whose size was the largest so far."""
+    linear = paddle.nn.Linear(16, 10)
+
+    def expanded(x: Any, lengths: Any) -> Any:
+        places = paddle.zeros([1, lengths.sum(), 4])
+        if lengths[0] >= 1:
+            places = places + 1
+        return linear(paddle.matmul(places, x)).transpose([0, 2, 1]) + 0
+
+    hot = inference(expanded, backend="openvino", verify="off")
+    with paddle.no_grad():
+        for lengths in ([1, 2, 3], [4, 6, 9], [0, 2, 3], [10, 12, 13], [0, 0, 63]):
+            given = grid(1, 4, 16), paddle.to_tensor(lengths)
+            same(hot(*given), expanded(*given))
