@@ -76,8 +76,11 @@ class Sizes:
         self._environment, self._symbols, self._derived, self._kept = environment, symbols, derived, kept
         self._replacements = {} if environment is None else dict(environment.replacements)
         self._layout = {} if environment is None else _layout(environment, self._symbols)
-        self._rounded = set() if environment is None else _torch_quotients.rounded(program, self._replacements)
-        self._numbers: Set[float] = frozenset() if environment is None else _torch_quotients.numbers(program)
+        self._rounded, self._divisors, self._numbers = set[Any](), set[Any](), frozenset[float]()
+        if environment is not None:
+            self._rounded = _torch_quotients.rounded(program, self._replacements)
+            self._divisors = set(_torch_quotients.divisors(program, self._replacements))
+            self._numbers = _torch_quotients.numbers(program)
 
     def conditions(self) -> list[Condition]:
         """Every guard and range of the environment, and what the places that are derived are equal to.
@@ -89,6 +92,7 @@ class Sizes:
             if self._environment is not None:
                 rules += _ranges(self._environment, self._symbols)
                 rules += self._small()
+                rules += [["!=", _expression(each, self._symbols), 0] for each in sorted(self._divisors, key=str)]
                 self._add(rules, _guards(self._environment, self._kept))
         return rules
 

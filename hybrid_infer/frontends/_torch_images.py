@@ -232,5 +232,8 @@ def _nearest_by(offset: float, x: Any, size: Sequence[Any] | None, scales: Seque
 
 
 def _scaled(x: Any, scales: Sequence[float]) -> list[Any]:
+    """Of a side of which nothing is left, torch's kernels raise, and not its tracer."""
+    if any(before < math.ceil(1 / scale) for before, scale in zip(x.shape[2:], scales, strict=True) if 0 < scale < 1):
+        raise TraceError("an image or line is scaled to nothing, which torch refuses")
     whole = [int(scale) if float(scale).is_integer() else scale for scale in scales]
     return [torch.sym_int(before * scale) for before, scale in zip(x.shape[2:], whole, strict=True)]

@@ -7,6 +7,7 @@ the graph has the size that Python computes (see `_torch_images`).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,6 +47,24 @@ def numbers(program: Any) -> frozenset[float]:
         leaves += value.shape if isinstance(value, torch.Tensor) else torch.utils._pytree.arg_tree_leaves(node.args)
         leaves += node.kwargs.values()
     return frozenset(abs(float(each)) for each in leaves if isinstance(each, (int, float)) and abs(each) < 2**53)
+
+
+def divisors(program: Any, replacements: Any) -> Iterator[Any]:
+    """What the arithmetic of a program divides by, or takes a negative power of, and may be 0, where Python raises."""
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+            if node.target is operator.truediv:
+                by = node.args[1]
+            elif node.target is operator.pow and isinstance(node.args[1], (int, float)) and node.args[1] < 0:
+                by = node.args[0]
+            else:
+                continue
+            value = by.meta.get("val") if isinstance(by, torch.fx.Node) else None
+            if isinstance(value, (torch.SymInt, torch.SymFloat)):
+                expression = value.node.expr.xreplace(replacements)
+                above, _ = exact(expression) or (None, 1) if isinstance(value, torch.SymFloat) else (expression, 1)
+                if above is not None and above.free_symbols and value.node.shape_env.bound_sympy(above).lower <= 0:
+                    yield above
 
 
 def few_digits(factor: float) -> bool:

@@ -321,3 +321,46 @@ def test_what_python_refuses_to_round_is_refused() -> None:
     same(hot(x), rounds_a_value(x))
     with pytest.raises(ValueError, match="NaN"):
         hot(x * math.nan)
+
+
+def by_what_may_be_none(x: torch.Tensor) -> torch.Tensor:
+    return x * (1 / (x.shape[0] - 10))
+
+
+def by_a_power(x: torch.Tensor) -> torch.Tensor:
+    return x.sum() + x.shape[0] ** -0.5
+
+
+def to_an_eighth(x: torch.Tensor) -> torch.Tensor:
+    return F.interpolate(x[None, None, :, None].expand(1, 1, -1, 16), scale_factor=0.125)
+
+
+def to_a_quarter(x: torch.Tensor) -> torch.Tensor:
+    return F.interpolate(x[None, None], scale_factor=0.25, mode="linear")
+
+
+def image_to_a_quarter(x: torch.Tensor) -> torch.Tensor:
+    return F.interpolate(x[None, None, :, None].expand(1, 1, -1, 16), scale_factor=(0.25, 1.0), mode="bicubic")
+
+
+@pytest.mark.parametrize(
+    ("method", "refused", "error"),
+    [
+        (by_what_may_be_none, 10, ZeroDivisionError),
+        (by_a_power, 0, ZeroDivisionError),
+        (to_an_eighth, 7, RuntimeError),
+        (to_a_quarter, 3, RuntimeError),
+        (image_to_a_quarter, 3, RuntimeError),
+    ],
+)
+def test_sizes_by_which_nothing_is_divided_and_of_which_nothing_is_left_raise(
+    method: Callable[[torch.Tensor], torch.Tensor], refused: int, error: type[Exception]
+) -> None:
+    hot = inference(method, backend="onnxruntime", verify="off")
+    for size in (16, 24, 35):
+        x = torch.randn(size)
+        same(hot(x), method(x))
+    served(captures=2)
+    with pytest.raises(error):
+        hot(torch.randn(refused))
+    same(hot(torch.ones(40)), method(torch.ones(40)))
