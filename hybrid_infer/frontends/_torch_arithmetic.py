@@ -251,9 +251,69 @@ def _whole(x: Any, way: str) -> Any:
     from onnxscript import opset20 as op
 
     wide = exact(x)
+    if (parts := _quotient(wide)) is not None and way:
+        return _rounded(way, *parts)
     if _of_values(wide):  # of which Python rounds none that is infinite or a NaN
         raise NotImplementedError("a number is rounded that is not made of sizes alone")
     return op.Cast(getattr(op, way)(wide) if way else wide, to=ir.DataType.INT64)
+
+
+def _quotient(wide: Any) -> tuple[Any, int] | None:
+    """A whole number and the one that it is divided by, or by a power of 2, which needs no float64: OpenVINO has none.
+
+    One of sizes is too far from the next whole number to be rounded to it, which one of values need not be.
+    """
+    made = wide.producer()
+    if made is None or made.op_type not in ("Div", "Mul"):
+        return None
+    values = list(made.inputs)
+    if made.op_type == "Mul" and _of_constant(values[0]) is not None:
+        values.reverse()
+    number, cast = _of_constant(values[1]), values[0].producer()
+    if number is None or not math.isfinite(number) or cast is None or cast.op_type != "Cast":
+        return None
+    whole = cast.inputs[0]
+    if not _of_sizes_alone(whole):
+        return None
+    if made.op_type == "Div":
+        return (whole, int(number)) if number.is_integer() and 0 < number <= _LARGEST else None
+    over, under = number.as_integer_ratio()
+    if not 0 < over <= _FACTOR or under > _LARGEST:
+        return None
+    return (whole if over == 1 else _of_sizes("Mul", whole, over)), under
+
+
+def _of_sizes_alone(whole: Any) -> bool:
+    made = whole.producer()
+    if made is None or made.op_type in ("Shape", "Constant"):
+        return made is not None
+    return made.op_type != "Cast" and all(map(_of_sizes_alone, made.inputs))
+
+
+#: Of products with sizes of some 10 million, twice of which is within int32, in which OpenVINO computes.
+_FACTOR = 2**6
+_LARGEST = 2**16
+
+
+def _of_constant(value: Any) -> float | None:
+    made = value.producer()
+    if made is None or made.op_type != "Constant":
+        return None
+    return float(made.attributes["value"].as_tensor().numpy())
+
+
+def _rounded(way: str, over: Any, under: int) -> Any:
+    """A quotient of whole numbers, as a whole number."""
+    import onnx_ir as ir
+    from onnxscript import opset20 as op
+
+    if way != "Round":
+        return _floor_divide_sizes(_of_sizes("Add", over, under - 1) if way == "Ceil" else over, under)
+    twice = _of_sizes("Add", _of_sizes("Mul", over, 2), under)
+    found = _floor_divide_sizes(twice, 2 * under)
+    between = op.Equal(op.Mul(found, op.Constant(value_int=2 * under)), twice)
+    odd = op.Mod(found, op.Constant(value_int=2))
+    return op.Sub(found, op.Mul(op.Cast(between, to=ir.DataType.INT64), odd))
 
 
 def _of_values(wide: Any) -> bool:

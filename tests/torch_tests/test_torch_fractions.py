@@ -364,3 +364,18 @@ def test_sizes_by_which_nothing_is_divided_and_of_which_nothing_is_left_raise(
     with pytest.raises(error):
         hot(torch.randn(refused))
     same(hot(torch.ones(40)), method(torch.ones(40)))
+
+
+def to_a_multiple(x: torch.Tensor) -> torch.Tensor:  # as pipelines of images resize and pad to their patches
+    height, width = x.shape[-2:]
+    y = F.pad(x, (0, math.ceil(width / 7) * 7 - width, 0, math.ceil(height * 0.75) * 4))
+    return F.interpolate(y, (round(height / 14) * 14 + 2, math.floor(width / 3) + round(width * 1.5)))
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_quotients_that_are_rounded_need_no_float64(engine: str) -> None:
+    hot = inference(to_a_multiple, backend=engine, verify="off", fallback="error")
+    for height, width in ((20, 23), *((size, size + step) for size in (21, 35, 49, 50) for step in (0, 1, 7))):
+        x = torch.randn(1, 1, height, width)
+        same(hot(x), to_a_multiple(x))
+    served(captures=2)
