@@ -175,7 +175,7 @@ def _faults(model: Any) -> Iterator[str]:
         if kind == "Constant":
             if "i64" in types and (users := _users_beyond_int32(operation)):
                 yield f"computes in int32, and {users[0]} takes a constant beyond it"
-        elif "f64" in types and kind not in ("Parameter", "Result"):
+        elif "f64" in types and kind not in ("Parameter", "Result") and not _factor_of_sizes(operation):
             yield f"computes in float32 where {kind} gives float64"
         elif kind in _SATURATE and not types.isdisjoint(("i8", "u8")):
             yield f"saturates where {kind} of 8-bit integers wraps around"
@@ -285,6 +285,30 @@ def _of_sizes(value: Any) -> bool:
         seen.add(name)
         left += [node.input_value(i).get_node() for i in range(node.get_input_size())]
     return True
+
+
+def _factor_of_sizes(operation: Any) -> bool:
+    """Does it make a number of sizes that only float32 is made of, and lose no more digits of it than that does?
+
+    Nothing is taken off, and nothing rounded to a whole number, where one digit more or less would show.
+    """
+    kind, result = operation.get_type_name(), operation.output(0)
+    if kind not in _FACTORS or not _of_sizes(result):
+        return False
+    if kind == "Power":
+        exponent = operation.input_value(1).get_node()
+        if exponent.get_type_name() != "Constant" or abs(exponent.data).max() > 4:
+            return False
+    users = [each.get_node() for each in result.get_target_inputs()]
+    return all(
+        _factor_of_sizes(user)
+        if user.output(0).get_element_type().get_type_name() == "f64"
+        else user.get_type_name() == "Convert" and user.output(0).get_element_type().get_type_name() in _FLOATS
+        for user in users
+    )
+
+
+_FACTORS = frozenset({"Convert", "Multiply", "Divide", "Power", "Sqrt"})
 
 
 def _unchecked(operation: Any, kind: str) -> bool:

@@ -5,8 +5,9 @@ has the weights in it, and to import it took nine tenths of the time of compilin
 ms), since what takes the time, packing the weights, is done again. OpenVINO can leave out of its cache only those
 weights that it read from a file of its own.
 
-Refused, because the CPU plugin would compute it wrongly in silence: float64, which it computes in float32; 8-bit
-arithmetic, which saturates; int64 values beyond int32 among inputs, weights and constants, since it computes in int32;
+Refused, because the CPU plugin would compute it wrongly in silence: float64, which it computes in float32, but for
+products and quotients of sizes that end in that; 8-bit arithmetic, which saturates; int64 values beyond int32 among
+inputs, weights and constants, since it computes in int32;
 GatherND, and Gather from a vector of integers, whose indices it takes unseen (one out of range killed the process);
 a Fourier transform, of which it loses digits and mistakes the axis (STFT is right);
 the places of all values in order, where it leaves equal ones in any;

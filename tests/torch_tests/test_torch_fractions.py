@@ -379,3 +379,24 @@ def test_quotients_that_are_rounded_need_no_float64(engine: str) -> None:
         x = torch.randn(1, 1, height, width)
         same(hot(x), to_a_multiple(x))
     served(captures=2)
+
+
+def by_factors(x: torch.Tensor) -> torch.Tensor:  # as attention over as many keys is scaled
+    size = x.shape[0]
+    return x * size**0.5 / (size / 3) + x * (size * 0.1) * size**-0.5
+
+
+def test_openvino_takes_factors_that_are_made_of_sizes() -> None:
+    hot = inference(by_factors, backend="openvino", verify="off", fallback="error")
+    for size in (7, 9, 13, 21, 4001):
+        x = torch.randn(size)
+        torch.testing.assert_close(hot(x), by_factors(x), rtol=1e-6, atol=1e-6)
+    served(captures=2)
+
+
+@pytest.mark.parametrize("method", [lambda x: x.double() * (x.shape[0] / 3), lambda x: x * (x.shape[0] * 0.1 - 0.7)])
+def test_openvino_takes_no_float64_of_values_nor_what_loses_digits_in_float32(method: Any) -> None:
+    hot = inference(method, backend="openvino", verify="off")
+    for size in (9, 7, 8):
+        same(hot(torch.ones(size)), method(torch.ones(size)))
+    assert counts()["eager_calls"] or counts()["captures"] > 2
