@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch_support import counts, same, served
 
 from hybrid_infer import inference
-from hybrid_infer._guards import value
+from hybrid_infer._guards import holds, value
 from hybrid_infer.frontends import _torch_guards, _torch_quotients
 
 pytestmark = pytest.mark.torch
@@ -400,3 +400,46 @@ def test_openvino_takes_no_float64_of_values_nor_what_loses_digits_in_float32(me
     for size in (9, 7, 8):
         same(hot(torch.ones(size)), method(torch.ones(size)))
     assert counts()["eager_calls"] or counts()["captures"] > 2
+
+
+def scaled_down(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    height, width = x.shape[2:]
+    return (
+        F.interpolate(x, scale_factor=0.6, mode="bilinear"),
+        F.interpolate(x, (math.floor(height * 0.7), math.floor(width * 0.7))),
+    )
+
+
+def the_largest_third(x: torch.Tensor) -> torch.Tensor:
+    return x.topk(max(1, math.floor(x.shape[3] * 0.3)), -1).values
+
+
+def no_more_than_all(x: torch.Tensor) -> torch.Tensor:
+    return x * min(1.0, x.shape[3] / 100)
+
+
+@pytest.mark.parametrize("method", [scaled_down, the_largest_third, no_more_than_all])
+def test_what_is_asked_of_a_fraction_of_a_size_is_asked_of_the_size(method: Callable[[torch.Tensor], Any]) -> None:
+    hot = inference(method, backend="onnxruntime", verify="off", fallback="error")
+    for height, width in ((20, 23), *((size, size + step) for size in (17, 30, 45) for step in (1, 4, 9))):
+        x = torch.randn(1, 2, height, width)
+        torch.testing.assert_close(hot(x), method(x), rtol=1e-4, atol=1e-5)
+    served(captures=2)
+
+
+def test_conditions_on_fractions_hold_for_the_sizes_for_which_python_has_them() -> None:
+    size = sympy.Symbol("n", integer=True)
+    fraction = floor_of(size, 0.35)
+    for kind in (sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge, sympy.Eq, sympy.Ne):
+        for turned in (False, True):
+            condition = kind(7, fraction) if turned else kind(fraction, 7)
+            rule = _torch_guards._condition(condition, {size: ["dim", 0, 0]}, {0.35})
+            for number in range(2, 60):
+                expected = bool(kind(*((7, math.floor(number * 0.35)) if turned else (math.floor(number * 0.35), 7))))
+                assert holds(rule, [(number,)], []) is expected, (condition, rule, number)
+
+
+def floor_of(size: Any, factor: float) -> Any:
+    from torch.utils._sympy.functions import FloorToInt, ToFloat
+
+    return FloorToInt(ToFloat(size) * sympy.Float(factor))
