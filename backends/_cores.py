@@ -119,10 +119,11 @@ def _mapped(framework: str) -> list[str]:
     """Paths of the OpenMP runtimes in this process, the one that `framework` brought first; empty off Linux."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-            fields = [line.rstrip("\n").split(maxsplit=5) for line in maps]
+            # A process has thousands of lines there, of which a few name a runtime.
+            lines = [line for line in maps if "omp" in line and "/" in line]
     except OSError:
         return []
-    paths = {line[5] for line in fields if len(line) == 6}
+    paths = {line.rstrip("\n").split(maxsplit=5)[5] for line in lines}
     runtimes = [path for path in paths if PurePath(path).name.startswith(tuple(_USER_SETTINGS))]
     return sorted(runtimes, key=lambda path: (f"/{framework}" not in path, path))
 

@@ -33,13 +33,14 @@ _LOG = logging.getLogger("hybrid_infer")
 
 _TELEMETRY = "ORT_DISABLE_TELEMETRY"
 
-#: What its messages hold beside the reason: codes, the node in its own notation, places in its sources.
+#: What its messages hold beside the reason: codes, the node in its own notation, places in its sources. Patterns are
+#: compiled by the first message, which most programs never see.
 _NOISE = (
-    (re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : "), ""),
-    (re.compile(r"Non-zero status code returned while running (\w+) node\. Name:'.*?' Status Message: "), r"\1: "),
-    (re.compile(r"This is an invalid model\. In Node, \(.*?, (\w+), .*? , Error "), r"\1: "),
-    (re.compile(r"/\S+\.(?:h|cc|cpp):\d+ .*? was false\.\s*(?=\S)", re.DOTALL), ""),
-    (re.compile(r"/\S+\.(?:h|cc|cpp):\d+ "), ""),
+    (r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", ""),
+    (r"Non-zero status code returned while running (\w+) node\. Name:'.*?' Status Message: ", r"\1: "),
+    (r"This is an invalid model\. In Node, \(.*?, (\w+), .*? , Error ", r"\1: "),
+    (r"(?s)/\S+\.(?:h|cc|cpp):\d+ .*? was false\.\s*(?=\S)", ""),
+    (r"/\S+\.(?:h|cc|cpp):\d+ ", ""),
 )
 
 
@@ -121,7 +122,7 @@ class OnnxRuntime:
         """The engine's message on one short line, without codes and places in its sources."""
         text = str(error)
         for pattern, rest in _NOISE:
-            text = pattern.sub(rest, text)
+            text = re.sub(pattern, rest, text)
         return _program.one_line(text) or type(error).__name__
 
 

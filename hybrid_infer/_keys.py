@@ -48,7 +48,8 @@ def digest(data: object) -> str:
     Ellipsis, enum members, classes (by module and qualified name) and NumPy arrays, scalars and dtypes, nested in any
     way. Subclasses of these are not plain. Raises Unhashable, with the path of the offending element.
     """
-    return hash_bytes(Encoder().encode(data))
+    leaf = LEAVES.get(type(data))
+    return hash_bytes(Encoder().encode(data) if leaf is None else leaf(data))
 
 
 def hash_bytes(data: bytes) -> str:
@@ -190,7 +191,11 @@ def _class_path(kind: type) -> bytes:
 
 
 def _encode_sequence(encoder: Encoder, values: Any) -> bytes:
-    parts = [encoder.at(f"[{i}]", value) for i, value in enumerate(values)]
+    # Most elements are leaves, which need no path.
+    parts = [
+        encoder.at(f"[{i}]", value) if (leaf := LEAVES.get(type(value))) is None else leaf(value)
+        for i, value in enumerate(values)
+    ]
     return b"".join([b"t" if type(values) is tuple else b"l", _size(len(parts)), *parts])
 
 
