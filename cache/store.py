@@ -8,14 +8,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hybrid_infer._errors import OptionError
-from hybrid_infer.cache import _evict, _failures, _files, _layout, _lock, _manifest, _notes
+from hybrid_infer.cache import _failures, _files, _layout, _lock, _manifest, _notes
 from hybrid_infer.cache._entry import Entry, Plan, Stored
-from hybrid_infer.cache._evict import Pruned
 from hybrid_infer.cache._report import DamagedEntry, explain, logger, warn, warn_unwritten
 from hybrid_infer.cache._root import Published, Root
+
+if TYPE_CHECKING:
+    from hybrid_infer.cache._evict import Pruned
 
 _Stored = TypeVar("_Stored", bound=Stored)
 
@@ -247,6 +249,8 @@ class Store:
         warn_unwritten(str(self.root), f"{what} in {self.root}", error, _words(error))
 
     def _account(self, stored: Stored) -> None:
+        from hybrid_infer.cache import _evict
+
         try:
             _evict.account(self._own, _files.tree_size(str(stored.path)), self.max_bytes)
         except OSError as error:
@@ -320,6 +324,8 @@ class Store:
 
         Entries in use stay. Without arguments: down to this store's own limit. Raises OSError.
         """
+        from hybrid_infer.cache import _evict
+
         if max_bytes is None and older_than is None:
             max_bytes = self.max_bytes
         return _evict.prune(self._own, max_bytes, older_than=older_than)
@@ -329,6 +335,8 @@ class Store:
 
         Raises OSError.
         """
+        from hybrid_infer.cache import _evict
+
         before = self.size()
         for method in self._own.methods():
             self.forget_failures(method)

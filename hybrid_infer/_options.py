@@ -373,11 +373,13 @@ def _absolute(name: str, path: str) -> Path:
 def open_store(options: Options) -> Any:
     """The store on disk that the options name, with those that are searched after it; in memory where it has no place.
     """
-    from hybrid_infer.cache import MemoryStore, Store
+    from hybrid_infer.cache import Store
 
     try:
         root = store_root(options)
     except OptionError as fault:
+        from hybrid_infer.cache import MemoryStore
+
         store = MemoryStore()
         text = f"nothing is stored, so that each process compiles anew: {fault}"
         warnings.warn(text, CacheWarning, stacklevel=users_level())
