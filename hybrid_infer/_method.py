@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import sys
 import types
 import weakref
 from collections.abc import Callable, Collection
@@ -190,6 +191,8 @@ class HotMethod:
 
     def redefined(self) -> bool:
         """Were the defaults of the function replaced? Its parameters are then read anew."""
+        if self.parameters.stand(self.function):
+            return False
         parameters = Parameters(self.function, owner=self.has_owner)
         if self.parameters.same(parameters):
             return False
@@ -341,6 +344,8 @@ class Bound:
 
         torch's follow an object as it is, and fail on one that says it is of another class.
         """
+        if "paddle" not in sys.modules:  # it is asked fifty times for each layer that is looked up
+            return Bound
         owner = type(object.__getattribute__(self, "__dict__").get("__self__"))
         of_paddle = any(base.__module__.partition(".")[0] == "paddle" for base in owner.__mro__)
         return types.MethodType if of_paddle else Bound

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import operator
+import types
 from collections.abc import Callable, Collection, Sequence
 from operator import itemgetter
 from typing import Any
@@ -28,6 +30,7 @@ class Parameters:
     carries: tuple[Any, ...] = ()  # what the method carries from call to call (see `_carry`)
 
     def __init__(self, function: Callable[..., Any], *, owner: bool) -> None:
+        self._mark = _mark(function)  # before they are read: what another thread changes meanwhile is looked at
         parameters = list(_wrapping.signature(function).parameters.values())
         if owner:
             if not parameters or parameters[0].kind not in OF_INSTANCES:
@@ -47,6 +50,11 @@ class Parameters:
         self.looked_at = _wrapping.looked_at(function)
         self.count = len(parameters)
         self.required = sum(d is inspect.Parameter.empty for d in self.defaults)
+
+    def stand(self, function: Any) -> bool:
+        """Are they those of a function for sure, since nothing has changed that they are read from?"""
+        mark = self._mark
+        return mark is not None and all(map(operator.is_, mark, _mark(function) or (None, None)))
 
     def same(self, other: Parameters) -> bool:
         """Are they of the same names, with the same objects as defaults?"""
@@ -145,3 +153,10 @@ class Parameters:
             elif p.name in names or not (self.looked_at or value is p.default or type(value) in PLAIN):
                 kwargs[p.name] = value
         return args, kwargs
+
+
+def _mark(function: Any) -> tuple[Any, Any] | None:
+    """All that the parameters of a plain function are read from; None of one that says more of them in other places."""
+    if type(function) is not types.FunctionType or function.__dict__ or function.__kwdefaults__ is not None:
+        return None
+    return function.__code__, function.__defaults__

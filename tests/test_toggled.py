@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import weakref
 from typing import Any
 
 import pytest
 from support import counts, layer_class
 
-from hybrid_infer import _dispatch, inference, release
+from hybrid_infer import _dispatch, _wrapping, inference, release
 
 
 @pytest.fixture
@@ -118,6 +119,51 @@ def test_defaults_that_come_back_are_those_of_the_next_call(framework: Any) -> N
         for default in (other, other, former, other, former):
             function.__defaults__ = default
             assert abs((layer(x) - layer.linear(x) * default[0]).numpy()).max() < 1e-5
+
+
+def test_parameters_are_read_again_only_where_the_function_may_have_others(
+    framework: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look-up of each layer asks for them, twice."""
+
+    class Scaled(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = framework.nn.Linear(4, 4)
+
+        def forward(self, x: Any, by: float = 1.0, *, more: float = 0.0) -> Any:
+            return self.linear(x) * by + more
+
+    class Plain(Scaled):
+        def forward(self, x: Any, by: float = 1.0) -> Any:
+            return self.linear(x) * by
+
+    read: list[Any] = []
+    signature = _wrapping.signature
+    monkeypatch.setattr(_wrapping, "signature", lambda function: (read.append(function), signature(function))[1])
+    x = framework.ones([2, 4])
+    plain, more = Plain.forward, Scaled.forward
+    for kind in (Plain, Scaled):
+        kind.forward = inference(kind.forward, backend="onnxruntime")
+    layers = [Plain(), Scaled()]
+    with framework.no_grad():
+        read.clear()
+        for layer in layers:
+            layer.eval()
+            layer(x)
+        assert plain not in read and more in read  # a dict of defaults may have changed in place
+
+        def holds(layer: Any, by: float, more: float = 0.0) -> bool:
+            return bool(abs((layer(x) - (layer.linear(x) * by + more)).numpy()).max() < 1e-5)
+
+        plain.__defaults__ = (3.0,)
+        assert holds(layers[0], 3.0) and plain in read
+        plain.__signature__ = inspect.signature(lambda self, x, by=5.0: None)
+        read.clear()
+        layers[0](framework.ones([3, 4]))
+        assert plain in read
+        more.__kwdefaults__["more"] = 1.0
+        assert holds(layers[1], 1.0, 1.0)
 
 
 def test_no_weights_of_former_rounds_are_kept_for_a_switch(framework: Any) -> None:
