@@ -20,6 +20,7 @@ from hybrid_infer._version import Call, Version
 _KEPT = 64  # kinds of calls, the last ones
 _RECURRING = 256  # calls of which it is known that they are among them, the last ones
 _FAILURES = 3  # captures that failed for calls of a kind, of which none was served
+_LIST = ("u", "builtins:list")  # how the node of a list begins in a tree
 
 
 class Crowds:
@@ -103,7 +104,10 @@ def _kind(call: Call | Version) -> Hashable:
 
 
 def _of_any_length(call: Call | Version) -> Hashable:
-    """The same without how often equal items follow each other in lists, and without sizes."""
+    """The same without how often equal items follow each other in lists, and without sizes.
+
+    Not in tuples: of ``*args``, and of the arguments themselves, one more may be what the others did not do without.
+    """
     tensors = frozenset((spec.dtype, len(spec.shape), spec.device) for spec in call.tensors)
     return _folded(_blank(call.tree)), tensors, call.ambient
 
@@ -112,7 +116,10 @@ def _folded(node: Any) -> Any:
     if not isinstance(node, tuple):
         return node
     parts = [_folded(each) for each in node]
-    return tuple(part for before, part in zip([None, *parts], parts, strict=False) if part != before)
+    if node[:2] == _LIST:
+        *head, items = parts
+        return *head, tuple(item for before, item in zip([None, *items], items, strict=False) if item != before)
+    return tuple(parts)
 
 
 def _blank(node: Any) -> Any:

@@ -79,6 +79,27 @@ def test_lengths_of_a_list_are_not_each_captured_in_vain(framework: Any, monkeyp
     assert len(tried) == 5
 
 
+def test_arguments_are_no_list_of_any_length(framework: Any) -> None:
+    """One more may be what a graph could not do without."""
+
+    class Summed(layer_class(framework)):  # type: ignore[misc]
+        @inference(backend="onnxruntime")
+        def forward(self, *given: Any) -> Any:
+            return sum(given) if len(given) > 3 else given[0] + framework.rand([2, 3])
+
+    class Optional(layer_class(framework)):  # type: ignore[misc]
+        @inference(backend="onnxruntime")
+        def forward(self, x: Any, mask: Any = None, types: Any = None, places: Any = None, more: Any = None) -> Any:
+            given = [each for each in (x, mask, types, places, more) if each is not None]
+            return sum(given) if places is not None else x + framework.rand([2, 3])
+
+    for kind in (Summed, Optional):
+        hot = kind()
+        for count in (1, 2, 3, 4, 4):
+            hot(*(framework.ones([2, 3]) for _ in range(count)))
+        assert counts(kind.__name__)["hits"] == 1
+
+
 def test_another_size_or_state_is_looked_into(framework: Any, looked: list[Any]) -> None:
     hot = layer(framework, max_versions=2)
     for factor in (1.5, 2.5, 3.5, 4.5):
