@@ -14,7 +14,10 @@ from typing import Any
 
 _LOOKS = 2  # calls of a kind at which the eager method was the faster one, one after the other, before the first lull
 _LOST = 4  # times as many from then on, each time that an engine has answered a call of the kind all the same
-_MOST = 64  # of either, and of the calls of one lull, of which each is twice as long as the one before
+_MOST = 64  # of them
+#: Calls of a lull, of which each is twice as long as the one before. With the call that is looked at after it, a prime:
+#: else those might be the same ones of each round of a program for ever.
+_LONGEST = 66
 _KINDS = 64  # of calls that are told apart
 _TOLD = frozenset({bool, str, type(None)})
 
@@ -71,7 +74,7 @@ class Lulls:
             kind = self.known[glance] = _Kind()
         kind.looks += 1
         if kind.looks >= kind.needs:
-            kind.left, kind.length = kind.length, min(2 * kind.length, _MOST)
+            kind.left, kind.length = kind.length, min(2 * kind.length, _LONGEST)
 
     def won(self, glance: Hashable) -> None:
         """Note that an engine answered a call."""

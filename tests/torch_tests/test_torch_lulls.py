@@ -77,7 +77,7 @@ def test_calls_that_look_like_those_left_alone_are_served_where_they_are_larger(
             layer(X, small)
         alone = left_alone(layer)
         assert alone
-        for _ in range(_lulls._MOST):  # more than a lull
+        for _ in range(_lulls._LONGEST):  # a lull at most
             layer(X, large)
         hits = counts()["hits"]
         for _ in range(20):
@@ -147,7 +147,7 @@ def test_lulls_grow_until_an_engine_has_answered() -> None:
             found.append(lull())
         return found
 
-    assert lulls_after(9) == [0, 1, 2, 4, 8, 16, 32, 64, 64]
+    assert lulls_after(11) == [0, 1, 2, 4, 8, 16, 32, 64, 66, 66, 66]
     lulls.won(glance)
     lulls.won(glance)
     assert lulls_after(9) == [0, 0, 0, 0, 0, 0, 0, 1, 2]
@@ -155,6 +155,18 @@ def test_lulls_grow_until_an_engine_has_answered() -> None:
         lulls.lost(glance)
         lulls.won(glance)
     assert lulls_after(_lulls._MOST) == [0] * (_lulls._MOST - 1) + [1]
+
+
+def test_calls_that_an_engine_serves_are_looked_at_in_any_rhythm() -> None:
+    for period in (2, 3, 4, 5, 6, 12, 13, 26, 65):
+        for served in range(period):
+            lulls, looked = _lulls.Lulls(_frontend()), 0
+            glance = lulls.glance((X,), {})
+            for n in range(2000 + 70 * period):
+                if not lulls.take(glance):
+                    looked += n > 2000 and n % period == served
+                    lulls.lost(glance)
+            assert looked, (period, served)
 
 
 def _frontend() -> Any:
