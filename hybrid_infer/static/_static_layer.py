@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ _OF_LAYERS = frozenset({
     "to", "cpu", "cuda", "half", "float", "double", "bfloat16", "named_parameters", "buffers", "sublayers",
     "modules", "requires_grad_", "zero_grad", "register_forward_hook", "load_state_dict", "apply",
 })  # fmt: skip
+#: Attributes that are not the program's.
+_OWN = frozenset({"_model", "_programs", "methods", "_trainable"})
 _INSTEAD = (
     "It computes where the tensors of a call are, with weights that set_state_dict() replaces; as_layer() gives a "
     "layer, if it was saved with trainable=True"
@@ -63,10 +66,17 @@ class StaticLayer:
     # What is copied has weights of its own. Their arrays are replaced, never written to, so that both may have them.
     def __copy__(self) -> StaticLayer:
         made = StaticLayer(replace(self.hybrid_infer_model()), self._programs.options)
+        vars(made).update(self._noted())
         return made.train(self.training)
 
-    def __deepcopy__(self, memo: object) -> StaticLayer:
-        return self.__copy__()
+    def __deepcopy__(self, memo: dict[int, Any]) -> StaticLayer:
+        made = memo[id(self)] = self.__copy__()
+        vars(made).update(copy.deepcopy(self._noted(), memo))
+        return made
+
+    def _noted(self) -> dict[str, Any]:
+        """What the program has given it, such as the settings of the layer that was saved."""
+        return {name: value for name, value in vars(self).items() if name not in _OWN}
 
     def __reduce__(self) -> NoReturn:
         self._programs.__reduce__()

@@ -270,6 +270,16 @@ def test_a_copy_has_weights_of_its_own(own: Any, tmp_path: Path, copied: Any) ->
     assert abs(again.eval()(x) - expected).max() > 1e-3
 
 
+def test_a_copy_has_what_the_program_has_given_the_model(own: Any, tmp_path: Path) -> None:
+    save(own.Classifier(), tmp_path / "model", [InputSpec([None, 8])])
+    static: Any = load(tmp_path / "model")
+    static.labels, static.itself = ["a", "b"], static
+    shallow, deep = copy.copy(static), copy.deepcopy(static)
+    assert shallow.labels is static.labels and shallow.itself is static
+    assert deep.labels == ["a", "b"] and deep.labels is not static.labels and deep.itself is deep
+    close(deep(points(5)), static(points(5)))
+
+
 def test_what_is_to_be_pickled_says_what_to_hand_on(own: Any, tmp_path: Path) -> None:
     save(own.Classifier(), tmp_path / "model", [InputSpec([None, 8])])
     static = load(tmp_path / "model")
