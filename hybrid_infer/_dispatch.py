@@ -102,11 +102,9 @@ class State(CallKeys):
         stance = _chosen() or _look_up(_STANCE)
         if self.rest > 0 and stance != _FAILING and stance != _EAGERLY:  # below zero where threads met
             self.rest -= 1
-            if self.heed > 0 and (not self._transparent() or self._placed()):
-                self.heed -= 1
-                if self.meet(args, kwargs):
-                    self.rest = 0
-                    return self.call(owner, args, kwargs)
+            if self.heed > 0 and (not self._transparent() or self._placed()) and self._unlike_others(args, kwargs):
+                self.rest = 0
+                return self.call(owner, args, kwargs)
             return self._alone(owner, args, kwargs)
         if self._transparent() and not self._placed():
             reason = self.frontend.aside()
@@ -118,12 +116,8 @@ class State(CallKeys):
         glance: Any = None
         if self.lulls.known and stance != _FAILING:
             glance = self.lulls.glance(args, kwargs)
-            if self.lulls.take(glance):
-                if self.heed <= 0:
-                    return self._alone(owner, args, kwargs)
-                self.heed -= 1
-                if not self.meet(args, kwargs):
-                    return self._alone(owner, args, kwargs)
+            if self.lulls.take(glance) and not (self.heed > 0 and self._unlike_others(args, kwargs)):
+                return self._alone(owner, args, kwargs)
         values = self._bind(args, kwargs)
         if values is None:
             result = self.method.function(*owner, *args, **kwargs)  # a wrong call: the method's own error
@@ -328,6 +322,11 @@ class State(CallKeys):
         self.rest = 0 if self.routes else _REST
         if self.routes:
             self.lulls.lost(self.lulls.glance(args, kwargs))
+
+    def _unlike_others(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Is one of the first calls that are to be left alone looked at all the same (see ``meet``)?"""
+        self.heed -= 1
+        return self.meet(args, kwargs)
 
     def _alone(self, owner: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The answer to a call that is left alone."""
