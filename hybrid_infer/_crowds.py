@@ -56,7 +56,7 @@ class Crowds:
         if any(version.graph and _kind(version) == kind for version in versions):
             return
         alike = [version for version in versions if _of_any_length(version) == lengths and not version.degenerate]
-        trees = {_blank(version.tree) for version in alike}
+        trees = {without_values(version.tree) for version in alike}
         if len(trees) >= _FAILURES and not any(version.graph for version in alike):
             self._add(lengths, route)
         if len(self._failed) >= _KEPT:
@@ -100,7 +100,7 @@ class Crowds:
 
 
 def _kind(call: Call | Version) -> Hashable:
-    return _blank(call.tree), call.tensors, call.ints, call.ambient
+    return without_values(call.tree), call.tensors, call.ints, call.ambient
 
 
 def _of_any_length(call: Call | Version) -> Hashable:
@@ -109,7 +109,7 @@ def _of_any_length(call: Call | Version) -> Hashable:
     Not in tuples: of ``*args``, and of the arguments themselves, one more may be what the others did not do without.
     """
     tensors = frozenset((spec.dtype, len(spec.shape), spec.device) for spec in call.tensors)
-    return _folded(_blank(call.tree)), tensors, call.ambient
+    return _folded(without_values(call.tree)), tensors, call.ambient
 
 
 def _folded(node: Any) -> Any:
@@ -122,8 +122,8 @@ def _folded(node: Any) -> Any:
     return tuple(parts)
 
 
-def _blank(node: Any) -> Any:
+def without_values(node: Any) -> Any:
     """A tree without the values of its constants."""
     if not isinstance(node, list):
         return node
-    return ("c", node[1]) if node and node[0] == "c" else tuple(map(_blank, node))
+    return ("c", node[1]) if node and node[0] == "c" else tuple(map(without_values, node))

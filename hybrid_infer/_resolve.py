@@ -13,6 +13,7 @@ from typing import Any
 
 from hybrid_infer import (
     _choice,
+    _crowds,
     _engines,
     _family,
     _ledger,
@@ -420,9 +421,10 @@ def _too_many(state: Any, request: Request, families: Sequence[Family]) -> Eager
     from hybrid_infer import _differences
 
     # What most of them differ by: the last one may be an odd one, and one of another structure says little.
-    seen, names = list(state.seen.values())[::-1], state.parameters.names
-    known = [each for each in seen if each.tree == request.call.tree][:_LAST] or seen[:_LAST]
-    found = Counter(_differences.of_call(each, request.call, names, request.subject) for each in known)
+    seen, tree, names = list(state.seen.values())[::-1], request.call.tree, state.parameters.names
+    alike = [each for each in seen if _crowds.without_values(each.tree) == _crowds.without_values(tree)]
+    known = [each for each in alike if each.tree == tree] or alike or seen
+    found = Counter(_differences.of_call(each, request.call, names, request.subject) for each in known[:_LAST])
     ((what, remedy), _), *_ = found.most_common(1)
     most = state.method.options.max_versions
     models = f"static model{'' if most == 1 else 's'}"

@@ -143,8 +143,8 @@ def test_calls_are_alike_but_for_their_constants() -> None:
     other = ["u", "builtins:tuple", [["t"], ["c", "float", "0x1p1"], ["d", "builtins:dict", [["str", "a"]], [["i"]]]]]
     key = ["u", "builtins:tuple", [["t"], ["c", "float", "0x1p1"], ["d", "builtins:dict", [["str", "b"]], [["i"]]]]]
     kind = ["u", "builtins:tuple", [["t"], ["c", "str", "1"], ["d", "builtins:dict", [["str", "a"]], [["i"]]]]]
-    assert _crowds._blank(tree) == _crowds._blank(other)
-    assert len({_crowds._blank(each) for each in (tree, key, kind)}) == 3
+    assert _crowds.without_values(tree) == _crowds.without_values(other)
+    assert len({_crowds.without_values(each) for each in (tree, key, kind)}) == 3
 
 
 @pytest.mark.torch

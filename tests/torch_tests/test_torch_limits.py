@@ -87,6 +87,17 @@ def test_past_the_bound_calls_of_the_same_structure_tell_what_varies() -> None:
     assert "the shape of argument `x` varies" in reason
 
 
+def test_past_the_bound_a_constant_is_not_mistaken_for_the_structure() -> None:
+    def scaled(x: torch.Tensor, mask: torch.Tensor | None = None, by: float = 1.0) -> torch.Tensor:
+        return x * by if mask is None else x * by * mask
+
+    hot, x = inference(max_versions=3)(scaled), torch.ones(2, 3)
+    for given in ((x,), (x, x), (x, x, 2.0), (x, None, 3.0)):
+        same(hot(*given), scaled(*given))
+    (reason,) = counts()["fallbacks"]
+    assert "argument `by` takes many values" in reason
+
+
 def test_a_value_that_comes_back_is_served_past_the_limit() -> None:
     layer = scaled(max_versions=2)
     for scale in (1.0, 2.0, 3.0, 1.0):
