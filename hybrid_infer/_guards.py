@@ -16,8 +16,18 @@ _WHOLE: dict[str, Callable[[float], int]] = {
 }  # fmt: skip
 
 
-def value(expression: Expr, shapes: Shapes, ints: Sequence[int]) -> Any:
-    """The number that an expression has for a call.
+def shared(node: Any, parts: dict[Any, Any]) -> Any:
+    """A condition or expression whose equal parts are one object, and one with those of others made with these `parts`.
+    """
+    if not isinstance(node, list):
+        return node
+    made = [shared(each, parts) for each in node]
+    key = tuple((list, id(each)) if isinstance(each, list) else (type(each), each) for each in made)
+    return parts.setdefault(key, made)
+
+
+def value(expression: Expr, shapes: Shapes, ints: Sequence[int], known: dict[int, Any] | None = None) -> Any:
+    """The number that an expression has for a call; `known`: those that its parts have, by id, where they are shared.
 
     >>> value(["+", ["dim", 0, 1], ["*", 2, ["int", 0]]], [(4, 7)], [5])
     17
@@ -31,7 +41,16 @@ def value(expression: Expr, shapes: Shapes, ints: Sequence[int]) -> Any:
         return int(shapes[arguments[0]][arguments[1]])
     if operator == "int":
         return int(ints[arguments[0]])
-    numbers = [value(a, shapes, ints) for a in arguments]
+    if known is None:
+        return _computed(operator, [value(a, shapes, ints) for a in arguments])
+    found = known.get(id(expression))
+    if found is None:
+        numbers = [value(a, shapes, ints, known) for a in arguments]
+        found = known[id(expression)] = _computed(operator, numbers)
+    return found
+
+
+def _computed(operator: str, numbers: Sequence[Any]) -> Any:
     if operator == "+":
         return sum(numbers)
     if operator == "*":
@@ -54,23 +73,25 @@ def value(expression: Expr, shapes: Shapes, ints: Sequence[int]) -> Any:
     raise ValueError(f"unknown operator {operator!r} in a guard")
 
 
-def holds(condition: Condition, shapes: Shapes, ints: Sequence[int]) -> bool:
-    """Whether a condition is met by a call; a division by zero in it means that it is not.
+def holds(
+    condition: Condition, shapes: Shapes, ints: Sequence[int], known: dict[int, Any] | None = None
+) -> bool:
+    """Whether a condition is met by a call; a division by zero in it means that it is not. `known`: as in `value`.
 
     >>> holds(["and", ["==", ["%", ["dim", 0, 0], 2], 0], ["not", ["<", ["dim", 0, 1], 3]]], [(4, 3)], [])
     True
     """
     operator, *arguments = condition
     if operator == "and":
-        return all(holds(c, shapes, ints) for c in arguments)
+        return all(holds(c, shapes, ints, known) for c in arguments)
     if operator == "or":
-        return any(holds(c, shapes, ints) for c in arguments)
+        return any(holds(c, shapes, ints, known) for c in arguments)
     if operator == "not":
-        return not holds(arguments[0], shapes, ints)
+        return not holds(arguments[0], shapes, ints, known)
     left: float
     right: float
     try:
-        left, right = (value(a, shapes, ints) for a in arguments)
+        left, right = (value(a, shapes, ints, known) for a in arguments)
     except ZeroDivisionError:
         return False
     if operator == "==":

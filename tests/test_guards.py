@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybrid_infer import _guards
+from hybrid_infer._types import TensorSpec
+from hybrid_infer._version import Call, Version
 
 SHAPES = [(2, 3), (5,)]
 PLACES = [["dim", 0, 0], ["dim", 0, 1], ["dim", 1, 0], ["int", 0], ["int", 1]]
@@ -193,3 +195,32 @@ def test_a_bound_is_told_once() -> None:
     rows = ["dim", 0, 0]
     left = _guards.distinct([["<=", 2, rows], ["<=", rows, 63], ["<", rows, 64], ["not", ["<=", rows, 0]]])
     assert [_guards.text(each) for each in left] == ["2 <= tensor 0 axis 0", "tensor 0 axis 0 <= 63"]
+
+
+def test_what_conditions_have_in_common_is_computed_once_for_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[float] = []
+    monkeypatch.setitem(_guards._WHOLE, "round", lambda number: counted.append(number) or round(number))
+
+    def side() -> Any:
+        return ["round", ["*", 0.6, ["dim", 0, 0]]]
+
+    rules = tuple(json.loads(json.dumps(["<", ["*", ["%", side(), 7], ["%", side(), n]], 99])) for n in range(1, 50))
+    spec = TensorSpec("float32", (None,), "cpu")
+    version = Version(method="m", tree=[], tensors=(spec,), ints=(), ambient=(), weights=(), conditions=rules)
+    for size in (20, 33):
+        del counted[:]
+        call = Call([], (TensorSpec("float32", (size,), "cpu"),), (), ())
+        expected = [rule for rule in rules if not _guards.holds(rule, [(size,)], [])]
+        del counted[:]
+        assert version.broken(call) == expected and counted == [0.6 * size]
+
+
+@given(st.lists(conditions, min_size=1, max_size=4), shapes, ints)
+def test_shared_parts_change_no_answer(several: list[Any], shapes: Any, ints: Any) -> None:
+    parts: dict[Any, Any] = {}
+    known: dict[int, Any] = {}
+    together = [_guards.shared(json.loads(json.dumps(each)), parts) for each in several]
+    assert together == several or json.dumps(together) == json.dumps(several)
+    assert [_guards.holds(each, shapes, ints, known) for each in together] == [
+        _guards.holds(each, shapes, ints) for each in several
+    ]
