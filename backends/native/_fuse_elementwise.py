@@ -1,12 +1,12 @@
 """Elementwise steps of one shape become one step, with smaller operands spread as they are read.
 
-Two groups become one where no step outside lies on a way from one to the other; what is smaller, cheap and read by
-nothing else is computed inside the group that reads it.
+Two groups become one where no step outside, and no other group, lies on a way from one to the other; what is smaller,
+cheap and read by nothing else is computed inside the group that reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hybrid_infer.backends.native import _code
@@ -28,7 +28,8 @@ def fuse_elementwise(plan: Plan) -> None:
     groups = _groups(plan)
     taken = {member for group in groups for member in group.members}
     kept = [step for i, step in enumerate(plan.steps) if i not in taken]
-    fused = [_step(plan, group) for group in groups]
+    users = plan.uses()
+    fused = [_step(plan, group, users) for group in groups]
     plan.steps = [*kept, *fused]
     sort_steps(plan)
     drop_dead(plan)
@@ -51,42 +52,58 @@ def _scalar(plan: Plan, name: str) -> bool:
     return plan.values[name].shape in ((), (1,))
 
 
-def _ancestors(plan: Plan) -> list[int]:
-    """For each step, the steps that it depends on, as bits."""
-    place = {name: i for i, step in enumerate(plan.steps) for name in step.outputs if name}
-    found: list[int] = []
-    for step in plan.steps:
-        bits = 0
-        for name in step.reads():
-            if (i := place.get(name)) is not None:
-                bits |= 1 << i | found[i]
-        found.append(bits)
-    return found
+class _Ways:
+    """Which steps lie before and behind each, itself among them, as bits. A group is one step: a way that comes to one
+    member goes on from all of them."""
+
+    def __init__(self, plan: Plan) -> None:
+        place = {name: i for i, step in enumerate(plan.steps) for name in step.outputs if name}
+        read = [{place[name] for name in step.reads() if name in place} for step in plan.steps]
+        self.before = [1 << i for i in range(len(read))]
+        self.behind = [1 << i for i in range(len(read))]
+        for i, makers in enumerate(read):
+            for maker in makers:
+                self.before[i] |= self.before[maker]
+        for i in range(len(read) - 1, -1, -1):
+            for maker in read[i]:
+                self.behind[maker] |= self.behind[i]
+
+    def outside(self, members: Sequence[int]) -> bool:
+        """Does a way from one of them to another lead through a step outside?"""
+        above = below = inside = 0
+        for member in members:
+            above |= self.before[member]
+            below |= self.behind[member]
+            inside |= 1 << member
+        return above & below & ~inside != 0
+
+    def join(self, one: int, other: int) -> None:
+        """Have the groups of two steps be one: what lies before or behind either does so of both."""
+        pairs = [(side[one], side[other]) for side in (self.before, self.behind)]
+        for side, (a, b), (far, away) in ((self.behind, *pairs), (self.before, *pairs[::-1])):
+            for there, more, less in ((a & ~b, away, far), (b & ~a, far, away)):
+                if more & ~less:
+                    for each in _bits(there):
+                        side[each] |= more
 
 
 def _groups(plan: Plan) -> list[_Group]:
-    ancestors = _ancestors(plan)
-    descendants = [0] * len(plan.steps)
-    for i, bits in enumerate(ancestors):
-        for j in _bits(bits):
-            descendants[j] |= 1 << i
+    ways = _Ways(plan)
     place = {name: i for i, step in enumerate(plan.steps) for name in step.outputs if name}
     shapes = [fusable(plan, step) for step in plan.steps]
     owner: dict[int, _Group] = {}
-
-    def legal(members: list[int]) -> bool:
-        above = below = inside = 0
-        for member in members:
-            above |= ancestors[member]
-            below |= descendants[member]
-            inside |= 1 << member
-        return not above & below & ~inside
 
     def mergeable(members: list[int]) -> bool:
         operands = {name for m in members for name in plan.steps[m].inputs} - {
             name for m in members for name in plan.steps[m].outputs
         }
-        return len(members) <= _MOST_INSTRUCTIONS and len(operands) <= _MOST_OPERANDS and legal(members)
+        return len(members) <= _MOST_INSTRUCTIONS and len(operands) <= _MOST_OPERANDS and not ways.outside(members)
+
+    def join(one: _Group, other: _Group, members: list[int]) -> None:
+        """One group of both, which `one` is from now on."""
+        ways.join(one.members[0], other.members[0])
+        owner.update(dict.fromkeys(other.members, one))
+        one.members = members
 
     for i, shape in enumerate(shapes):
         if shape is None:
@@ -98,9 +115,8 @@ def _groups(plan: Plan) -> list[_Group]:
                 continue
             members = sorted([*other.members, *group.members])
             if mergeable(members):
-                group.members = members
-                owner.update(dict.fromkeys(other.members, group))
-    _absorb(plan, owner, mergeable)
+                join(group, other, members)
+    _absorb(plan, owner, mergeable, join)
     return list({id(group): group for group in owner.values()}.values())
 
 
@@ -113,7 +129,10 @@ def _bits(bits: int) -> list[int]:
     return found
 
 
-def _absorb(plan: Plan, owner: dict[int, _Group], mergeable: Callable[[list[int]], bool]) -> None:
+def _absorb(
+    plan: Plan, owner: dict[int, _Group], mergeable: Callable[[list[int]], bool],
+    join: Callable[[_Group, _Group, list[int]], None],
+) -> None:  # fmt: skip
     """Take smaller, cheap groups into the one group that reads them."""
     users: dict[str, set[int]] = {}
     for i, step in enumerate(plan.steps):
@@ -133,15 +152,13 @@ def _absorb(plan: Plan, owner: dict[int, _Group], mergeable: Callable[[list[int]
         large = owner[next(iter(readers))]
         members = sorted([*large.members, *small.members])
         if large is not small and mergeable(members):
-            large.members = members
-            owner.update(dict.fromkeys(small.members, large))
+            join(large, small, members)
 
 
-def _step(plan: Plan, group: _Group) -> Step:
+def _step(plan: Plan, group: _Group, users: Mapping[str, Sequence[Step]]) -> Step:
     """The fused step of a group."""
     steps = [plan.steps[i] for i in group.members]
     inside = {id(step) for step in steps}
-    outer = {name for step in plan.steps if id(step) not in inside for name in step.reads()} | set(plan.outputs)
     code: list[_code.Instruction] = []
     made: dict[str, _code.Argument] = {}
     operands: list[str] = []
@@ -165,7 +182,10 @@ def _step(plan: Plan, group: _Group) -> Step:
         line[3] = attributes
         made[step.outputs[0]] = ["at", len(code)]
         code.append(line)
-    outputs = tuple(step.outputs[0] for step in steps if step.outputs[0] in outer)
+    outputs = tuple(
+        name for name in (step.outputs[0] for step in steps)
+        if name in plan.outputs or any(id(user) not in inside for user in users.get(name, ()))
+    )  # fmt: skip
     # What is smaller than the group's shape is read by the group alone, so that every output has that shape.
     if len(steps) > 1:
         plan.decide("elementwise", outputs[-1], f"{len(steps)} steps are one: " + ", ".join(s.op for s in steps))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hybrid_infer._fork_safe import cached_property
-from hybrid_infer.backends.native._plan import Plan, Step
+from hybrid_infer.backends.native._plan import Plan, Step, refuse
 from hybrid_infer.backends.native._size import Atom, Dim, Size, atom, atoms
 
 
@@ -175,9 +175,13 @@ def repeat(plan: Plan, rule: Callable[[Finder, Step], bool]) -> int:
 
 
 def sort_steps(plan: Plan) -> None:
-    """Put the steps in an order in which each value is written before it is read, near to the present one."""
+    """Put the steps in an order in which each value is written before it is read, near to the present one.
+
+    Raises EngineError where there is none.
+    """
     makers = plan.makers()
     done: set[int] = set()
+    begun: set[int] = set()
     order: list[Step] = []
     for root in plan.steps:
         stack = [(root, False)]
@@ -189,6 +193,9 @@ def sort_steps(plan: Plan) -> None:
                 done.add(id(step))
                 order.append(step)
                 continue
+            if id(step) in begun:
+                raise refuse(f"makes a circle of the step {step.op} for {next(filter(None, step.outputs), '')}")
+            begun.add(id(step))
             stack.append((step, True))
             before = [makers[name] for name in step.reads() if name in makers]
             stack.extend((each, False) for each in reversed(before) if id(each) not in done)

@@ -44,8 +44,7 @@ def _spelled(plan: Plan, step: Step) -> list[Step]:
     rank = len(image.shape) - 2
     if mode is None or padding not in _PADDINGS or {image.dtype, grid.dtype} - set(FLOATS):
         return [step]
-    # So many steps as volumes take when they are reflected are more than the planner fuses in good time.
-    if len(grid.shape) != rank + 2 or rank not in (2, 3) or (rank == 3 and padding == "reflection"):
+    if len(grid.shape) != rank + 2 or rank not in (2, 3):
         return [step]
     if not all(known(size) for size in sizes) or 0 in image.shape[2:]:
         return [step]

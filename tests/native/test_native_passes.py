@@ -23,7 +23,7 @@ from native_support import (
 )  # fmt: skip
 
 from hybrid_infer._errors import EngineError
-from hybrid_infer.backends.native import _build, _interpret, _kernels, _passes, _plan, _size
+from hybrid_infer.backends.native import _build, _interpret, _kernels, _passes, _plan, _rewrite, _size
 from hybrid_infer.backends.native._plan import Plan, Step
 from hybrid_infer.backends.native._window import Window, windows
 
@@ -229,6 +229,20 @@ def test_equal_steps_run_once_and_unread_steps_never() -> None:
     plan = _passes.plan(made)
     assert ops(plan) == {"gemm": 1, "elementwise": 1}
     compare(plan, made, {"x": sample((2, 3)), "w": sample((3, 3), 1)})
+
+
+def test_groups_that_each_read_of_the_other_are_not_made() -> None:
+    """Each of two pairs may be one step, with what stands between its two inside; both may not."""
+    nodes = [
+        node("Exp", ["x"], ["a"]), node("Exp", ["y"], ["b"]),
+        node("Softmax", ["a"], ["s"]), node("Softmax", ["b"], ["t"]),
+        node("Add", ["s", "b"], ["c"]), node("Add", ["t", "a"], ["d"]),
+    ]  # fmt: skip
+    made = model(nodes, {"x": ("float32", ("n", 3)), "y": ("float32", ("n", 3))}, ["c", "d"])
+    compare(_passes.plan(made), made, {"x": sample((2, 3)), "y": sample((2, 3), 1)})
+    steps = [Step("Exp", ("a",), ("b",), {}), Step("Exp", ("b",), ("a",), {})]
+    with pytest.raises(EngineError, match="makes a circle of the step Exp"):
+        _rewrite.sort_steps(replace(_passes.plan(made), steps=steps))
 
 
 def test_an_output_that_is_an_input_or_another_output_is_a_copy() -> None:

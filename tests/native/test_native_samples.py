@@ -44,7 +44,7 @@ def test_pixels_are_sampled(mode: str, padding: str, corners: int, cuda: FakeCud
         program.run(arrays_of(plan, graph.inputs, empty))
 
 
-@pytest.mark.parametrize(("mode", "padding"), [("linear", "zeros"), ("nearest", "border")])
+@pytest.mark.parametrize(("mode", "padding"), [("linear", "zeros"), ("nearest", "border"), ("linear", "reflection")])
 def test_volumes_are_sampled(mode: str, padding: str, cuda: FakeCuda) -> None:
     nodes = [node("GridSample", ["x", "grid"], ["y"], mode=mode, padding_mode=padding, align_corners=0)]
     inputs = {"x": ("float16", ("b", 3, "d", "h", 4)), "grid": ("float32", ("b", 2, "r", "c", 3))}
