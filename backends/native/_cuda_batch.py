@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hybrid_infer.backends.native._cuda_access import Access
-from hybrid_infer.backends.native._size import Dim
+from hybrid_infer.backends.native._size import Dim, smallest
 from hybrid_infer.backends.native._window import Window
 
 
-def leading(operand: Window, batch: Sequence[Dim]) -> list[Dim] | None:
-    """The strides of an operand in the batch's axes, 0 where it is spread; None where it does not fit for certain."""
+def leading(operand: Window, batch: Sequence[Dim], told: bool = False) -> list[Dim] | None:
+    """The strides of an operand in the batch's axes, 0 where it is spread; None where it does not fit for certain.
+
+    With `told` the call may tell whether it is spread: each size is then that of the batch or 1.
+    """
     sizes, steps = operand.sizes, operand.strides
     missing = len(batch) - (len(sizes) - 2)
     found: list[Dim] = [0] * missing
     for size, step, whole in zip(sizes[:-2], steps[:-2], batch[missing:], strict=True):
-        if size != whole and size != 1:
+        if size != whole and size != 1 and not told:
             return None
-        found.append(step if size == whole else 0)
+        found.append(step if size == whole else 0 if size == 1 else step * smallest(size - 1, 1))
     return found
 
 

@@ -55,7 +55,7 @@ def product_of(plan: Plan, step: Step) -> Product | None:
     result, batch = whole(y), list(y[:-2])
     places = {}
     for name, operand in (("a", left), ("b", right), ("y", result)):
-        found = leading(operand, batch)
+        found = leading(operand, batch, told=True)
         if found is None:
             return None
         places[name] = found

@@ -56,6 +56,21 @@ def test_attention_that_is_written_in_equations_is_attention(cuda: FakeCuda) -> 
     assert ops(_passes.plan(model(nodes, inputs, ["y"], scale))) == ops(plain) and "attention" in ops(plain)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_batches_that_no_one_says_are_equal_meet_as_the_call_tells(dtype: str, cuda: FakeCuda) -> None:
+    """As a product of two arguments of Paddle does, whose sizes have a symbol each."""
+    inputs = {"x": (dtype, ("a", 2, "m", 8)), "w": (dtype, ("b", 2, 8, 16))}
+    made = model([node("MatMul", list(inputs), ["y"])], inputs, ["y"])
+    plan, graph, program = served(made)
+    for a, b in ((3, 3), (3, 3), (1, 3), (3, 1), (1, 1), (0, 1), (0, 0)):
+        feeds = {"x": sample((a, 2, 5, 8), a, dtype), "w": sample((b, 2, 8, 16), b + 5, dtype)}
+        compare(plan, made, feeds, rtol=1e-2, atol=1e-2)
+        check(plan, program, graph, feeds)
+    with pytest.raises(ArgumentsRefused, match="MatMul cannot broadcast 3 and 2"):
+        feeds = {"x": sample((3, 2, 5, 8), 0, dtype), "w": sample((2, 2, 8, 16), 1, dtype)}
+        program.run(arrays_of(plan, graph.inputs, feeds))
+
+
 @pytest.mark.parametrize("equation", ["ii->i", "iij,j->i"])
 def test_diagonals_have_no_kernel(equation: str, cuda: FakeCuda) -> None:
     terms = equation.partition("->")[0].split(",")
