@@ -79,8 +79,8 @@ class _Ways:
 
     def join(self, one: int, other: int) -> None:
         """Have the groups of two steps be one: what lies before or behind either does so of both."""
-        pairs = [(side[one], side[other]) for side in (self.before, self.behind)]
-        for side, (a, b), (far, away) in ((self.behind, *pairs), (self.before, *pairs[::-1])):
+        before, behind = ((side[one], side[other]) for side in (self.before, self.behind))
+        for side, (a, b), (far, away) in ((self.behind, before, behind), (self.before, behind, before)):
             for there, more, less in ((a & ~b, away, far), (b & ~a, far, away)):
                 if more & ~less:
                     for each in _bits(there):
