@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hybrid_infer import _keys, _rewriting
 from hybrid_infer._errors import EngineError, PassingFault, of_the_moment
 from hybrid_infer._pauses import ever_longer
-from hybrid_infer._types import TF32
+from hybrid_infer._types import TF32, Graph
 from hybrid_infer.checks import _magnitudes
 
 if TYPE_CHECKING:
@@ -104,16 +104,22 @@ def publish(request: Request, held: Held, built: Built) -> None:
 def store(request: Request, held: Held, engine: Any, plan: str, prepared: Prepared, verified: str = "") -> Any:
     """Put a plan beside its version, which is on disk; `verified` names its verification, if there was one."""
     held.stored.add(plan)
-    meta = {
+    meta = told_of(request.options, engine, prepared.graph)
+    meta |= {"error": held.ledger.errors.get(engine.name) if verified else None, "verified": verified}
+    return request.store.publish_plan(held.entry, plan, meta, prepared.files)
+
+
+def told_of(options: Options, engine: Any, graph: Graph) -> dict[str, Any]:
+    """What is told on disk of an engine's plan, made from `graph`, that nothing was compared with yet."""
+    return {
         "engine": engine.name,
         "version": engine.version(),
-        "passes": list(_rewriting.passes(request.options, engine)),
-        "weights": list(prepared.graph.weights),
-        "inputs": list(prepared.graph.inputs),
-        "error": held.ledger.errors.get(engine.name) if verified else None,
-        "verified": verified,
+        "passes": list(_rewriting.passes(options, engine)),
+        "weights": list(graph.weights),
+        "inputs": list(graph.inputs),
+        "error": None,
+        "verified": "",
     }
-    return request.store.publish_plan(held.entry, plan, meta, prepared.files)
 
 
 def passing(fault: BaseException | None) -> bool:

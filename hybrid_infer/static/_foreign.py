@@ -72,7 +72,7 @@ def _of_paddle(program: str, weights: str) -> Model:
         _log.warning("%s: what it was converted to could not be compared with Paddle's own results", program)
         return model
     try:
-        programs = _static_programs.Programs(model, Options(backend=("onnxruntime",)))
+        programs = _static_programs.Programs(model, Options(backend=("onnxruntime",), cache_static_model=False))
         own = programs.of(saved, frontend).program.run(choices[found[0]])
         dtypes = [spec.dtype for spec in version.graph.output_specs]
         _verify.compare(found[1], own, dtypes, from_floats=True)

@@ -174,7 +174,8 @@ def _check(model: Model, saved: Saved, data: bytes, inputs: Sequence[str], outpu
     whole = Graph(data, (), tuple(inputs), tuple(outputs), tuple(specs), tuple(out_specs))
     engine = backends.engine("onnxruntime")
     try:
-        program = Programs(model, Options(backend=("onnxruntime",))).of(saved, frontend).program
+        options = Options(backend=("onnxruntime",), cache_static_model=False)
+        program = Programs(model, options).of(saved, frontend).program
         arrays, own = _taken(saved, frontend, program)
         bound = [array for array, old in zip(arrays, names, strict=False) if old is not None]
         numbers = [np.asarray(1, np.int64)] * (len(specs) - len(bound))

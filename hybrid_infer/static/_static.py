@@ -61,7 +61,7 @@ def save(
         saved: each brings its own by ``inference(input_spec=...)``, or what it has seen. Of a function that takes a
         layer first: ``[layer, ...]``, or ``[layer]`` for what was seen of that one; None will do where there is one.
     trainable : carry the programs that ``as_layer()`` and ``train()`` need.
-    plans : carry what the engine prepares for this machine, so that a load does not.
+    plans : carry what the engine prepares for this machine, so that no process does that loads it.
 
     Raises
     ------
@@ -129,7 +129,8 @@ def load(
         common stem); an ONNX file; a program of ``torch.export`` (``.pt2``).
     backend, device, precision_mode, with_trt, trt_precision_mode, trt_use_static, switch_ir_optim, core_handover : as
         of ``inference()``.
-    cache_static_model, save_model_dir : whether TensorRT's plans are kept on disk, and where, likewise.
+    cache_static_model, save_model_dir : whether what an engine prepares at the first call is kept in the store, for the
+        next process, and where that is, likewise. Nothing is written beside the model.
 
     Raises
     ------

@@ -17,6 +17,7 @@ from hybrid_infer._types import TF32, EngineOptions, Graph, Program
 from hybrid_infer.frontends._uploads import uploaded
 from hybrid_infer.static import _tensors
 from hybrid_infer.static._asked_device import AskedDevice
+from hybrid_infer.static._kept_plans import KeptPlans
 from hybrid_infer.static._model import Model, Saved
 from hybrid_infer.static._static_ranges import Passed, Ranged, Served
 
@@ -33,6 +34,7 @@ class Programs:
         self._tf32: weakref.WeakKeyDictionary[Program, TF32] = weakref.WeakKeyDictionary()
         self._arrays: dict[str, Any] = {}
         self._ranged = Ranged(model, options)
+        self._kept = KeptPlans(options)
         self.asked = AskedDevice(model.path, options.device)
         self._lock = _fork_safe.Lock()
         _EVERY.add(self)
@@ -114,8 +116,11 @@ class Programs:
 
     def _load(self, saved: Saved, frontend: Any, device: str, engine: Any) -> Program:
         options = engine_options(self.options, frontend, engine, device)
-        plan, refused = saved.plans.get(_engines.plan_name(self.options, engine, options)), ""
-        if plan is not None:
+        name, refused = _engines.plan_name(self.options, engine, options), ""
+        for kept in (False, True):
+            plan = self._kept.find(saved, name) if kept else saved.plans.get(name)
+            if plan is None:
+                continue
             assert saved.version.graph is not None
             graph = replace(saved.version.graph, weights=plan.weights, inputs=plan.inputs)
             try:
@@ -123,15 +128,21 @@ class Programs:
             except EngineError as error:
                 if isinstance(error, PassingFault) or not getattr(engine, "machine_code", False):
                     raise
-                _log.info("%s: a plan that it was saved with is made anew here: %s", self.model.path, error)
+                where = "kept" if kept else "saved with"
+                _log.info("%s: a plan that it was %s is made anew here: %s", self.model.path, where, error)
                 refused = f"{error.reason}; and made anew here: "
+                if kept:
+                    self._kept.put_aside(saved, name, error.reason)
         graph = _rewriting.rewrite(self.options, engine, saved.graph(), None)
         try:
-            return self._bound(saved, graph, engine, options, engine.prepare(graph, options))
+            files = engine.prepare(graph, options)
+            program = self._bound(saved, graph, engine, options, files)
         except EngineError as error:
             if not refused:
                 raise
             raise EngineError(engine.name, f"{refused}{error.reason}") from error
+        self._kept.keep(saved, name, engine, graph, files)
+        return program
 
     def _bound(
         self, saved: Saved, graph: Graph, engine: Any, options: EngineOptions, files: Mapping[str, bytes]

@@ -1,13 +1,10 @@
 """Static models on an engine that builds a plan for a range of sizes, which is TensorRT.
 
-Plans, the record of sizes and what failed are kept as those of a decorated method are, under a key of the graph alone:
-all models of one graph share them, whatever their weights.
+Plans, the record of sizes and what failed are kept as those of a decorated method are (see `_kept_plans`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -26,6 +23,7 @@ from hybrid_infer._signature import Layout
 from hybrid_infer._types import EngineOptions, Graph, Program, TensorSpec
 from hybrid_infer._version import Call
 from hybrid_infer.checks import _verified, _verify
+from hybrid_infer.static._kept_plans import place_of
 from hybrid_infer.static._model import Model, Saved
 from hybrid_infer.static._static_bindings import inputs_of
 
@@ -76,16 +74,12 @@ class _Version(Held):
     """A saved version; its graph is read from where the model lies."""
 
     def __init__(self, saved: Saved, store: Any) -> None:
-        graph, meta = saved.graph(), saved.version.to_meta()
-        # A file may be anybody's: it must not find a graph with the key of another one.
-        parts = [hashlib.sha256(graph.model).hexdigest(), meta["graph"], meta["conditions"]]
-        key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
-        meta |= {"versions": {}, "key": [["saved graph", key]]}
-        super().__init__(saved.version, store.publish(key, meta, {GRAPH: graph.model}), disk=False)
+        key, meta = place_of(saved)
+        super().__init__(saved.version, store.publish(key, meta, {GRAPH: saved.read()}), disk=False)
         self.saved, self.store, self.key = saved, store, key
         if self.entry is None:  # which a warning has said
             self.store = _in_memory()
-            self.entry = self.store.publish(key, meta, {GRAPH: graph.model})
+            self.entry = self.store.publish(key, meta, {GRAPH: saved.read()})
         self.mark = self.hold()
         for record in self.store.failures(key):
             if record.get("failed") == self.entry.version:
