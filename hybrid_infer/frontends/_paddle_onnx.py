@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,13 +34,15 @@ def _folder(package: str) -> str:
     return next(iter(spec.submodule_search_locations))
 
 
-def _reason(output: str) -> str:
+def _reason(output: str, status: int = 1) -> str:
     """What the converter complained about, without its prefixes and the framework's stack trace."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", output.split("C++ Traceback")[0])
     pairs = [(line.strip(), re.sub(r"^(\[\w+\]\s*)+", "", line.strip())) for line in text.splitlines()]
     told = [(whole, rest) for whole, rest in pairs if rest and not rest.startswith(_PROGRESS)]
     said = [rest for whole, rest in told if whole.startswith("[")]
-    return "; ".join(said) or next((whole for whole, _ in reversed(told)), "") or "its process ended without a reason"
+    if said or told:
+        return "; ".join(said) or told[-1][0]
+    return f"it crashed ({signal.Signals(-status).name})" if status < 0 else "its process ended without a reason"
 
 
 _PROGRESS = ("Start parsing", "Use opset_version")
@@ -82,7 +85,7 @@ def converted(folder: str, program: str, weights: str) -> bytes:
     except subprocess.CalledProcessError as error:
         if error.returncode == -9:
             raise TraceError("the process that runs paddle2onnx was killed, as for want of memory") from error
-        said = _reason(error.stdout.decode("utf-8", errors="replace"))
+        said = _reason(error.stdout.decode("utf-8", errors="replace"), error.returncode)
         if "unsupported operators" in said and os.path.exists(supported):
             known = json.loads(Path(supported).read_text(encoding="utf-8"))
             said = f"it has no form of {', '.join(_unknown(text, known)) or 'one of the operators'}"

@@ -155,6 +155,7 @@ def test_a_method_that_is_missing_is_named(caplog: pytest.LogCaptureFixture) -> 
 def test_a_converter_that_ends_without_a_word_has_no_reason() -> None:
     progress = "[Paddle2ONNX] Start parsing the Paddle model file...\n[Paddle2ONNX] Use opset_version = 17\n"
     assert _paddle_onnx._reason(progress) == "its process ended without a reason"
+    assert _paddle_onnx._reason(progress, -11) == "it crashed (SIGSEGV)"
     assert _paddle_onnx._reason(progress + "[ERROR] no form\n") == "no form"
     assert _paddle_onnx._reason(progress + "RuntimeError: lost\n\n") == "RuntimeError: lost"
 
