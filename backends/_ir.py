@@ -70,6 +70,8 @@ def prepare(
         folding = Manager()
         folding.register_pass(ConstantFolding())
         folding.run_passes(model)
+        while _fold_limits(model):
+            folding.run_passes(model)
         _drop_idle_conversions(model)
         for fault in _faults(model):
             raise EngineError(engine, fault)
@@ -85,6 +87,26 @@ def prepare(
         raise
     except Exception as error:
         raise EngineError(engine, reason(error)) from error
+
+
+def _fold_limits(model: Any) -> bool:
+    """The larger and the smaller of constants of float64, which OpenVINO's own pass leaves; was there one?
+
+    Paddle's converter makes them of the numbers that a tensor is repeated by.
+    """
+    import numpy as np
+    from openvino import op
+
+    found = False
+    for operation in list(_operations(model)):
+        compute = {"Maximum": np.maximum, "Minimum": np.minimum}.get(operation.get_type_name())
+        if compute is None or operation.output(0).get_element_type().get_type_name() != "f64":
+            continue
+        given = [value.get_node() for value in operation.input_values()]
+        if all(node.get_type_name() == "Constant" for node in given):
+            operation.output(0).replace(op.Constant(np.asarray(compute(*(node.data for node in given)))).output(0))
+            found = True
+    return found
 
 
 def _drop_idle_conversions(model: Any) -> None:

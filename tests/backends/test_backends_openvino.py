@@ -127,6 +127,19 @@ def test_sorts_that_leave_equal_values_in_any_order_are_refused(length: Any) -> 
     np.testing.assert_array_equal(load(sort(1, "v", "i")).run([x])[1], [[6], [6]])
 
 
+def test_float64_numbers_of_which_the_larger_is_taken_are_a_constant() -> None:
+    spec: Spec = ("float32", ("n",))
+    given = [helper.make_tensor(name, TensorProto.DOUBLE, [1], [value]) for name, value in (("a", 2.0), ("b", -3.0))]
+    nodes = [
+        node("Max", ["a", "b"], ["most"]), node("Min", ["most", "b"], ["least"]),
+        node("Cast", ["most"], ["m"], to=TensorProto.FLOAT), node("Cast", ["least"], ["l"], to=TensorProto.FLOAT),
+        node("Mul", ["x", "m"], ["xm"]), node("Add", ["xm", "l"], ["y"]),
+    ]  # fmt: skip
+    x = np.arange(3, dtype=np.float32)
+    numbers = graph(nodes, {}, {"x": spec}, {"y": spec}, initializers=given)
+    np.testing.assert_array_equal(load(numbers).run([x])[0], x * 2 - 3)
+
+
 def test_float64_inside_a_graph_is_refused() -> None:
     spec: Spec = ("float32", ("n",))
     wide = graph(
