@@ -69,6 +69,8 @@ def _computed(operator: str, numbers: Sequence[Any]) -> Any:
     if operator == "max":
         return max(numbers)
     if operator in _WHOLE:
+        if math.isnan(numbers[0]):
+            raise ArithmeticError("a NaN is rounded")
         return _WHOLE[operator](numbers[0])
     raise ValueError(f"unknown operator {operator!r} in a guard")
 
@@ -76,24 +78,32 @@ def _computed(operator: str, numbers: Sequence[Any]) -> Any:
 def holds(
     condition: Condition, shapes: Shapes, ints: Sequence[int], known: dict[int, Any] | None = None
 ) -> bool:
-    """Whether a condition is met by a call; a division by zero in it means that it is not. `known`: as in `value`.
+    """Whether a condition is met by a call; a division by zero, or what no float holds, means that it is not.
+
+    ``known``: as in `value`.
 
     >>> holds(["and", ["==", ["%", ["dim", 0, 0], 2], 0], ["not", ["<", ["dim", 0, 1], 3]]], [(4, 3)], [])
     True
+    >>> holds(["not", ["<", ["/", 1, ["int", 0]], 3]], [], [0])
+    False
     """
+    try:
+        return _met(condition, shapes, ints, known)
+    except ArithmeticError:
+        return False
+
+
+def _met(condition: Condition, shapes: Shapes, ints: Sequence[int], known: dict[int, Any] | None) -> bool:
     operator, *arguments = condition
     if operator == "and":
-        return all(holds(c, shapes, ints, known) for c in arguments)
+        return all(_met(c, shapes, ints, known) for c in arguments)
     if operator == "or":
-        return any(holds(c, shapes, ints, known) for c in arguments)
+        return any(_met(c, shapes, ints, known) for c in arguments)
     if operator == "not":
-        return not holds(arguments[0], shapes, ints, known)
+        return not _met(arguments[0], shapes, ints, known)
     left: float
     right: float
-    try:
-        left, right = (value(a, shapes, ints, known) for a in arguments)
-    except ZeroDivisionError:
-        return False
+    left, right = (value(a, shapes, ints, known) for a in arguments)
     if operator == "==":
         return left == right
     if operator == "!=":

@@ -74,6 +74,16 @@ def test_fractions_are_pythons(way: str, expression: Any, shapes: Any) -> None:
     assert f"{way}(" in _guards.text(["==", [way, expression], 1])
 
 
+@pytest.mark.parametrize("fraction", [
+    ["/", 7, ["int", 0]], ["trunc", ["*", 1e400, ["int", 1]]], ["round", ["*", 1e400, ["int", 0]]],
+    ["/", ["*", *[["int", 1]] * 400], 3], ["//", 7, ["int", 0]],
+])  # fmt: skip
+def test_what_python_computes_no_number_of_meets_no_condition(fraction: Any) -> None:
+    known = json.loads(json.dumps(fraction))
+    for condition in (["<", known, 1], ["<=", 1, known], ["!=", known, 1]):
+        assert not _guards.holds(condition, [], [0, 9]) and not _guards.holds(["not", condition], [], [0, 9])
+
+
 @given(expressions, shapes, ints)
 @settings(max_examples=300, deadline=None)
 def test_value_is_pythons(expression: Any, shapes: Any, ints: Any) -> None:
@@ -92,7 +102,7 @@ def test_holds_is_pythons(condition: Any, shapes: Any, ints: Any) -> None:
     try:
         expected = eval(python(condition))
     except ZeroDivisionError:
-        _guards.holds(condition, shapes, ints)  # an answer, whichever
+        assert not _guards.holds(condition, shapes, ints)
         return
     assert _guards.holds(json.loads(json.dumps(condition)), shapes, ints) == expected
 

@@ -94,7 +94,7 @@ def _compared(versions: Sequence[Version]) -> list[int]:
 
 def _numbers(expression: Condition | float) -> Iterator[int]:
     if isinstance(expression, (int, float)):
-        yield int(expression)
+        yield from (int(expression),) if abs(expression) <= _LARGEST else ()
     elif expression[0] not in ("dim", "int"):  # which are followed by the places of what they stand for
         for each in expression[1:]:
             yield from _numbers(each)
