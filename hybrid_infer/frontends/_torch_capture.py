@@ -47,6 +47,7 @@ from hybrid_infer.frontends import (
     _torch_lookup,
     _torch_mixed_types,
     _torch_numbers,
+    _torch_quotients,
     _torch_recurrent,
     _torch_registry,
     _torch_repeat,
@@ -239,7 +240,7 @@ def _capture(
         _quiet(), mode, _torch_compiling.here(), _torch_builtins.here(), _torch_switches.kept(),
         _torch_composites.quick(), _torch_views.by_shape(), _torch_conversions.here(),
         _torch_spaced.of_any_count(), _torch_writes.noted() as counted, _torch_lengths.noted() as numbers,
-        _torch_texts.as_numbers(), _torch_kinds.as_eagerly(),
+        _torch_texts.as_numbers(), _torch_kinds.as_eagerly(), _torch_quotients.divided(),
     ):  # fmt: skip
         try:
             with _torch_collectors.by_context(), _torch_fixed.noted() as lines, _torch_checks.noted() as made:

@@ -129,7 +129,8 @@ class Sizes:
 @contextlib.contextmanager
 def _as_data() -> Iterator[None]:
     try:
-        yield
+        with _torch_quotients.divided():
+            yield
     except _OutsideGrammar as fault:
         _log.debug("a condition on sizes cannot be kept as data: %s", fault)
         by = f" uses {fault.spelled}, which" if fault.spelled else ""

@@ -7,6 +7,7 @@ the graph has the size that Python computes (see `_torch_images`).
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import sympy  # type: ignore[import-untyped]
 import torch
 
+from hybrid_infer._own_thread import exchanged
 from hybrid_infer.frontends import _torch_values
 
 _TO_INTEGERS = {"CeilToInt", "FloorToInt", "TruncToInt", "RoundToInt"}
@@ -21,6 +23,20 @@ _MAKERS = ("arange", "upsample")
 _BITS = 10  # behind the point of a number that counts as exact
 #: Up to here, float32 has all whole numbers, and tells a quotient of one from its neighbours.
 LARGEST = 2**23
+
+
+@contextlib.contextmanager
+def divided() -> Iterator[None]:
+    """sympy takes a sixth of what is even for an integer, as torch asks it of a remainder: it overlooks the 3."""
+    own = sympy.Mul._prop_handler
+
+    def integer(product: Any) -> bool | None:
+        found: bool | None = own["integer"](product)
+        below = int(product.as_coeff_Mul()[0].q) if found and product.args[0].is_Rational else 1
+        return found if below & (below - 1) == 0 else None
+
+    with exchanged((sympy.Mul, "_prop_handler", {**own, "integer": integer})):
+        yield
 
 
 def rounded(program: Any, replacements: Any) -> set[Any]:

@@ -155,6 +155,17 @@ def test_what_is_asked_of_sizes_that_fractions_make_is_kept_as_data() -> None:
     served(captures=2)
 
 
+def with_the_rest(x: torch.Tensor, n: int) -> torch.Tensor:
+    return torch.cat([x, x.new_ones(abs(n * 2 - 2) % 6)]) + torch.sym_max(n * 2, 2) % 10
+
+
+def test_an_even_number_is_no_multiple_of_6() -> None:
+    hot = inference(with_the_rest, backend="onnxruntime", verify="off", fallback="error")
+    x = torch.rand(5)
+    for n in (7, 3, 5, 0, -2, 9, 12):
+        same(hot(x, n), with_the_rest(x, n))
+
+
 def scaled_twice(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     large = F.interpolate(F.interpolate(x, scale_factor=1.7, mode="bilinear"), scale_factor=1.7, mode="bilinear")
     return large, x * (math.trunc(x.shape[3] * 1.7) * 1.7)
