@@ -29,6 +29,10 @@ def translations() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     return {
         operator.floordiv: _floor_divide_sizes,
+        operator.and_: functools.partial(_bits_of_sizes, "And"),
+        operator.or_: functools.partial(_bits_of_sizes, "Or"),
+        operator.lshift: functools.partial(_shifted, "Mul"),
+        operator.rshift: functools.partial(_shifted, "Div"),
         operator.add: functools.partial(_of_sizes, "Add"),
         operator.mul: functools.partial(_of_sizes, "Mul"),
         operator.sub: functools.partial(_of_sizes, "Sub"),
@@ -195,6 +199,27 @@ def _floor_divide_sizes(x: Any, y: Any) -> Any:
 
     x, y = (op.Constant(value_int=each) if isinstance(each, int) else each for each in (x, y))
     return op.Div(op.Sub(x, op.Mod(x, y)), y)
+
+
+def _bits_of_sizes(name: str, x: Any, y: Any) -> Any:
+    """Of two sizes or integers, or of two answers on them; the exporter's form takes no number."""
+    import onnx_ir as ir
+    from onnxscript import opset20 as op
+
+    if any(isinstance(each, bool) or getattr(each, "dtype", None) == ir.DataType.BOOL for each in (x, y)):
+        values = [op.Constant(value=ir.tensor(each)) if isinstance(each, bool) else each for each in (x, y)]
+        return getattr(op, name)(*values)
+    values = [op.Constant(value_int=each) if isinstance(each, int) else each for each in (x, y)]
+    return getattr(op, f"Bitwise{name}")(*values)
+
+
+def _shifted(name: str, x: Any, by: Any) -> Any:
+    if not isinstance(by, int) or not 0 <= by < 62:
+        raise NotImplementedError(f"bits are shifted by a size or an integer that varies ({_SHIFTS[name]})")
+    return _of_sizes("Mul", x, 2**by) if name == "Mul" else _floor_divide_sizes(x, 2**by)
+
+
+_SHIFTS = {"Mul": "<<: write x * 2 ** n", "Div": ">>: write x // 2 ** n"}
 
 
 def _of_sizes(name: str, x: Any, y: Any) -> Any:

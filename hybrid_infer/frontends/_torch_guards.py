@@ -34,6 +34,7 @@ _SPELLED = {
     "RoundToInt": "round()", "RoundDecimal": "round()", "TruncToInt": "int()", "CeilToInt": "ceil()",
     "FloorToInt": "floor()", "IntTrueDiv": "a quotient", "FloatTrueDiv": "a quotient", "FloatPow": "a power",
     "PowByNatural": "a power", "Pow": "a power", "ToFloat": "a float",
+    "LShift": "<<", "RShift": ">>", "BitwiseFn_bitwise_and": "&", "BitwiseFn_bitwise_or": "|",
 }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ _ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-fA-F]+")
 _BARE = (AttributeError, IndexError, KeyError, AssertionError)
 _HELD = re.compile(r"torch\.classes\.(\S+) \(of Python compilation unit.*__obj_flatten__")
 _OF_FUNC = re.compile(r"'Tensor' object has no attribute 'constant'")
+_UNKNOWN = re.compile(r"Operator '<built-in function (\w+)>' is not an allowed")
 _REFUSED_CALL = re.compile(r"\.(\w+)\(\) is not supported for tensor subclasses")
 
 
@@ -65,6 +66,9 @@ def explained(fault: BaseException) -> tuple[str, str]:
         )
     if "should have been constant, but got" in text:
         return f"how often a size is repeated, or what is cut, depends on a size that varies{where}", ""
+    unknown = _UNKNOWN.search(text)
+    if unknown:
+        return f"torch's tracer has no form of Python's operator.{unknown[1]} of a size or an integer that varies", ""
     refused = _REFUSED_CALL.search(text)
     if refused:
         name = refused[1]

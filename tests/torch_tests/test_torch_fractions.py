@@ -166,6 +166,19 @@ def test_an_even_number_is_no_multiple_of_6() -> None:
         same(hot(x, n), with_the_rest(x, n))
 
 
+def of_bits(x: torch.Tensor, n: int) -> torch.Tensor:
+    rows = x.shape[0]
+    return x * (rows & 3) + (rows >> 1) * (n << 2) - (n & -4) + (n | rows) + (n >> 1)
+
+
+def test_bits_of_sizes_and_integers_are_computed() -> None:
+    hot = inference(of_bits, backend="onnxruntime", verify="off", fallback="error")
+    for rows, n in ((7, 3), (6, 5), (9, 12), (3, 64), (33, 8)):
+        x = torch.rand(rows)
+        same(hot(x, n), of_bits(x, n))
+    served(captures=2)
+
+
 def scaled_twice(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     large = F.interpolate(F.interpolate(x, scale_factor=1.7, mode="bilinear"), scale_factor=1.7, mode="bilinear")
     return large, x * (math.trunc(x.shape[3] * 1.7) * 1.7)

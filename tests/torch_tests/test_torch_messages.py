@@ -100,6 +100,9 @@ def test_a_reason_names_what_the_user_wrote(function: Callable[..., Any], reason
     ("function", "why"),
     [
         (lambda x: x[: int(x.shape[0] * 0.7)] + 1, "a condition on sizes uses int(), which cannot be kept as data"),
+        (lambda x: x + (1 if x.shape[0] & 4 else 2), "a condition on sizes uses &, which cannot be kept as data"),
+        (lambda x: x * (x.shape[0] ^ 5),
+         "torch's tracer has no form of Python's operator.xor of a size or an integer that varies"),
         (lambda x: x * torch.sym_sqrt(x.shape[0]), "ONNX has no form of torch's operator sym_sqrt"),
     ],
 )
