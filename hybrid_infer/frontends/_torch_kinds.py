@@ -35,5 +35,10 @@ def as_eagerly() -> Iterator[None]:
                 return _KINDS[type(number)]
         return object.__getattribute__(number, name)
 
-    with exchanged(*((symbol, "__getattribute__", attribute) for symbol in _KINDS)):
+    def tens(number: Any, digits: int | None = None) -> Any:
+        """torch leaves the number as it is, which is right of digits behind the point alone; others fix it."""
+        return number if digits is None or digits >= 0 else round(int(number), digits)
+
+    kinds = ((symbol, "__getattribute__", attribute) for symbol in _KINDS)
+    with exchanged(*kinds, (torch.SymInt, "__round__", tens)):
         yield

@@ -34,6 +34,16 @@ def test_what_varies_is_an_integer_still(function: Any) -> None:
     served(captures=2)
 
 
+def _to_tens(x: torch.Tensor) -> torch.Tensor:
+    return x * round(x.shape[0], -1) + round(x.shape[0], 2)
+
+
+def test_a_size_that_is_rounded_to_tens_is_so() -> None:
+    hot = inference(backend="onnxruntime", verify="off")(_to_tens)
+    for rows in (8, 15, 23):
+        twice(hot, _to_tens, torch.rand(rows))
+
+
 def test_to_the_tracer_and_to_other_threads_it_is_what_it_was() -> None:
     rows = FakeTensorMode(shape_env=ShapeEnv()).from_tensor(torch.rand(7, 3), static_shapes=False).shape[0]
     found: list[bool] = []
