@@ -34,6 +34,7 @@ def watched(asked: Sizes, changing: Changing) -> Iterator[None]:
         (flow, "_run_paddle_cond", _branch),
         (flow, "_run_paddle_while", _loop),
         (calls, "convert_range", lambda convert: _counted(convert, asked)),
+        (calls, "convert_len", _length),
         (loops, "build_while_op", lambda make: changing.opening(make, asked.recorded)),
         (recurrent, "_rnn_static_graph", lambda convert: _steps(convert, recurrent._rnn_dynamic_graph, asked)),
         (written, "Indexable", _paddle_turns.one_by_one),
@@ -128,6 +129,17 @@ def _counted(convert: Callable[..., Any], asked: Sizes) -> Callable[..., Any]:
         if len(numbers) == len(known) and len(range(*numbers)) <= _TURNS:
             return range(*numbers)
         return convert(*bounds)
+
+    return run
+
+
+def _length(convert: Callable[..., Any]) -> Callable[..., Any]:
+    """How many parts a tensor has is the first of its sizes, and a number as that is: the framework has a tensor."""
+    import paddle
+
+    def run(values: Any) -> Any:
+        tensor = isinstance(values, paddle.pir.Value) and values.is_dense_tensor_type() and values.ndim > 0
+        return values.shape[0] if tensor else convert(values)
 
     return run
 

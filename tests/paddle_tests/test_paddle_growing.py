@@ -115,6 +115,25 @@ def test_sizes_that_stay_are_known_in_a_loop() -> None:
     assert counts()["captures"] == 1 and not counts()["fallbacks"]
 
 
+@pytest.mark.parametrize("verify", ["off", "build"])
+def test_how_many_parts_a_tensor_has_is_a_number(verify: str) -> None:
+    """It was a tensor, in silence without a comparison, and the method ran eagerly with one."""
+
+    def method(x: Any, turns: Any) -> Any:
+        chosen, grown = x[x[:, 0] > 0], x
+        while turns > 0:
+            grown = paddle.concat([grown, grown[:1] * len(grown)])
+            turns = turns - 1
+        return grown, len(x), len(chosen), len(grown) * 2, x + len(chosen)
+
+    hot = inference(method, backend="onnxruntime", verify=verify)
+    with paddle.no_grad():
+        for height, turns in ((4, 1), (6, 3), (5, 2), (7, 0)):
+            given = grid(height, 3), paddle.to_tensor(turns)
+            same(hot(*given), method(*given))
+    assert counts()["captures"] == 2 and not counts()["fallbacks"], counts()
+
+
 def test_what_a_branch_makes_of_sizes_that_values_decide_is_not_left_to_an_engine_that_spoils_it() -> None:
     """OpenVINO gave numbers from elsewhere in its memory, at each call whose size was the largest so far."""
     linear = paddle.nn.Linear(16, 10)
