@@ -37,7 +37,11 @@ def _program(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
             raise fault if isinstance(fault, TraceError) else TraceError(*explained(fault)) from error
         made.example_inputs = None  # the weights among them
         buffer = io.BytesIO()
-        torch.export.save(made, buffer)
+        try:
+            torch.export.save(made, buffer)
+        except Exception as fault:  # it has no form of some functions of sizes, such as floor()
+            reason = (str(fault).splitlines() or ["without a reason"])[0]
+            raise TraceError(f"PyTorch cannot write its own program: {reason}") from fault
     return buffer.getvalue()
 
 

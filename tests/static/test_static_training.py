@@ -286,3 +286,21 @@ def test_what_is_to_be_pickled_says_what_to_hand_on(own: Any, tmp_path: Path) ->
     for each in (static, static.forward):
         with pytest.raises(TypeError, match=r"cannot be pickled: hand on where it lies \(.*model\), and call load"):
             pickle.dumps(each)
+
+
+def test_a_program_that_pytorch_cannot_write_is_left_out(tmp_path: Path) -> None:
+    import math
+
+    import torch
+
+    class Part(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x[: math.floor(x.shape[0] * 0.6)] * 2
+
+    save(Part(), tmp_path / "part", [InputSpec([None, 3])])
+    static = load(tmp_path / "part")
+    for size in (2, 5, 9, 40):
+        x = torch.rand(size, 3)
+        assert torch.equal(static(x), Part()(x))
+    with pytest.raises(StaticModelError, match="PyTorch cannot write its own program"):
+        static.as_layer()
