@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from hybrid_infer import _guards
+from hybrid_infer._errors import SpecError
 from hybrid_infer._structure import builder, constants, leaf_kinds
 from hybrid_infer._version import Call
 from hybrid_infer.static import _static_call
-from hybrid_infer.static._model import Model, Saved, resolved
+from hybrid_infer.static._model import Method, Model, Saved, resolved
 from hybrid_infer.static._static_bindings import Bindings
 
 Lookup = Callable[[str], Any]
@@ -49,7 +52,7 @@ class Core:
         """Run a method's program in a mode. Raises SpecError or StaticModelError."""
         bindings, frontend = self._bindings.get(name) or self._bindings[self._model.called], self._frontend
         values = bindings.bind(args, kwargs)
-        saved, layout = bindings.find(values, frontend, _suits)
+        saved, layout = bindings.find(values, frontend, partial(_suits, bindings.method))
         mode = "train" if training else "eval"
         program = saved.programs[mode]
         weights = [lookup(weight.name) if weight.name else None for weight in saved.version.weights]
@@ -67,9 +70,29 @@ class Core:
         return builder(tree, constants(frontend))(leaves)
 
 
-def _suits(saved: Saved, call: Call) -> bool:
-    """Sizes of one are not told apart here: the program says itself what it cannot take."""
-    return bool(saved.programs) and replace(saved.version, conditions=()).fits(call)
+def _suits(method: Method, saved: Saved, call: Call) -> bool:
+    """Sizes of one are not told apart here: the program says itself what it cannot take.
+
+    It does not say of sizes that go another way through the method. Raises SpecError for these.
+    """
+    if not saved.programs or not _fits_but_for_sizes(saved, call):
+        return False
+    if any(type(size) is not int for shape in call.shapes for size in shape):  # a tracer's
+        return True
+    tensors = tuple(replace(spec, shape=tuple(max(size or 0, 2) for size in spec.shape)) for spec in call.tensors)
+    judged = replace(call, tensors=tensors)
+    broken = saved.version.broken(judged)
+    others = (each for each in method.versions if each is not saved and _fits_but_for_sizes(each, call))
+    ways = [each for each in others if not each.version.broken(judged)] if broken else []
+    if ways and not any(each.programs for each in ways):
+        rule = min(map(_guards.text, broken), key=len)
+        reason = "a call of such sizes takes another way through the method than its program for training"
+        raise SpecError(f"the call of {method.name}", f"{reason}, which is for those where {rule}")
+    return not ways
+
+
+def _fits_but_for_sizes(saved: Saved, call: Call) -> bool:
+    return replace(saved.version, conditions=()).fits(call)
 
 
 def layer(model: Model, frontend: Any) -> Any:

@@ -304,3 +304,35 @@ def test_a_program_that_pytorch_cannot_write_is_left_out(tmp_path: Path) -> None
         assert torch.equal(static(x), Part()(x))
     with pytest.raises(StaticModelError, match="PyTorch cannot write its own program"):
         static.as_layer()
+
+
+def test_sizes_that_go_another_way_than_the_program_for_training_are_refused(tmp_path: Path) -> None:
+    import torch
+
+    class Upright(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = torch.nn.Conv2d(3, 4, 3, padding=1)
+
+        def forward(self, x: Any) -> Any:
+            if x.shape[2] > x.shape[3]:
+                x = x.transpose(2, 3) * 2
+            return self.convolution(x).relu().mean((2, 3))
+
+    layer = Upright().eval()
+    save(layer, tmp_path / "model", [InputSpec([None, 3, None, None])])
+    trainable = load(tmp_path / "model").as_layer()
+    refused = 0
+    for mode in (False, True):
+        trainable.train(mode)
+        for batch, height, width in ((2, 24, 32), (2, 32, 24), (1, 20, 20), (1, 40, 17)):
+            x = torch.randn(batch, 3, height, width)
+            with torch.no_grad():
+                try:
+                    found = trainable(x)
+                except SpecError as error:
+                    refused += 1
+                    assert "another way through the method" in str(error) and "axis" in str(error)
+                else:
+                    close(found, layer(x))
+    assert refused == 4
