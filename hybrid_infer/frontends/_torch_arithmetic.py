@@ -309,10 +309,15 @@ def _quotient(wide: Any) -> tuple[Any, int] | None:
 
 
 def _of_sizes_alone(whole: Any) -> bool:
-    made = whole.producer()
-    if made is None or made.op_type in ("Shape", "Constant"):
-        return made is not None
-    return made.op_type != "Cast" and all(map(_of_sizes_alone, made.inputs))
+    seen, left = set(), [whole]
+    while left:
+        made = left.pop().producer()
+        if made is None or made.op_type == "Cast":
+            return False
+        if made.op_type not in ("Shape", "Constant") and id(made) not in seen:
+            seen.add(id(made))
+            left += made.inputs
+    return True
 
 
 #: Of products with sizes of some 10 million, twice of which is within int32, in which OpenVINO computes.

@@ -1,4 +1,4 @@
-"""``isinstance(n, int)`` of a size or an integer that varies: it is one in the eager method.
+"""What Python asks of an int is so of a size or an integer that varies: ``isinstance(n, int)``, and ``round(n, -1)``.
 
 torch's symbol is no ``int``, so that a method that tells numbers from tensors or lists would go the other way, with no
 guard. Python asks what a value calls its class where its type is not the one in question.
