@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -131,7 +132,8 @@ class Process:
         """End it at once, as a crash would."""
         if not self._answers.closed:
             os.kill(self.pid, signal.SIGKILL)
-            self._answers.readline()
+            with contextlib.suppress(OSError):  # who was waited for in vain is not read any more
+                self._answers.readline()
             self.close()
 
     def close(self) -> None:
