@@ -22,12 +22,13 @@ from hybrid_infer.backends.native._window import windows
 #: Threads of a block at most, and bytes of shared memory for partial results.
 THREADS, SCRATCH = 512, 512
 
-#: A reduction over the block, of which every thread gets the result. Blocks have whole warps.
+#: A reduction over the block, of which every thread gets the result. Blocks have whole warps. What threads hand each
+#: other is an int at least, which types of one byte come back as.
 REDUCE = """
 struct HiSum { template <class T> __device__ inline T operator()(T a, T b) const { return a + b; } };
 struct HiTop { template <class T> __device__ inline T operator()(T a, T b) const { return hi_max(a, b); } };
 template <class T, class F> __device__ inline T hi_reduce(T x, T start, F join, T* scratch) {
-  for (int lane = 16; lane > 0; lane >>= 1) x = join(x, __shfl_xor_sync(0xffffffffu, x, lane));
+  for (int lane = 16; lane > 0; lane >>= 1) x = join(x, (T)__shfl_xor_sync(0xffffffffu, x, lane));
   const int warps = blockDim.x >> 5;
   if (warps == 1) return x;
   __syncthreads();

@@ -34,7 +34,7 @@ PLAN = "plan.json"
 CONSTANTS = "constants.bin"
 
 #: Moves whenever the planner or the kernels' interface write something else for the same graph.
-_FORMAT = 17
+_FORMAT = 18
 
 _EXACT = TF32()
 

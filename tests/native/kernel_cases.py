@@ -193,20 +193,18 @@ def wide_row_cases() -> list[Case]:
 def reduction_cases() -> list[Case]:
     """Every reduction over every choice of axes of a tensor of rank 3, kept and not."""
     found = []
-    for i, (op, axes) in enumerate(product(_cuda_reduce.FORMS, [(0,), (1,), (2,), (0, 2), (1, 2), (0, 1), (0, 1, 2)])):
+    forms = [(*each, "") for each in product(_cuda_reduce.FORMS, [(0,), (1,), (2,), (0, 2), (1, 2), (0, 1), (0, 1, 2)])]
+    forms += product(("ReduceSum", "ReduceMax", "ReduceL1", "ReduceProd"), [(0,), (2,)], ("int8", "uint8"))
+    for i, (op, axes, narrow) in enumerate(forms):
         whole = op in ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1")
-        dtype = ("float32", "float64", "float16", *(("int64", "int32") if whole else ()))[i % (5 if whole else 3)]
+        types = ("float32", "float64", "float16", *(("int64", "int32") if whole else ()))
+        dtype = narrow or types[i % len(types)]
         constants = {"axes": np.array(axes, np.int64)}
         nodes = [node(op, ["x", "axes"], ["y"], keepdims=i % 2)]
         shape = ("n", 5, 7) if i % 3 else (3, 5, 7)
-        array = (sample((3, 5, 7), i, "float64") * 3).astype(dtype)
-        feeds = [{"x": np.abs(array) if op == "ReduceLogSum" else array}]
-        tensor = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.DataType.Value(_onnx(dtype)), shape)
-        graph = onnx.helper.make_graph(
-            nodes, "one", [tensor], [onnx.ValueInfoProto(name="y")],
-            [onnx.numpy_helper.from_array(array, key) for key, array in constants.items()],
-        )  # fmt: skip
-        made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
+        array = sample((3, 5, 7), i, "float64") * (90 if narrow else 3)
+        feeds = [{"x": (np.abs(array) if op == "ReduceLogSum" or dtype == "uint8" else array).astype(dtype)}]
+        made = _free_model(nodes, {"x": (dtype, shape)}, ["y"], constants)
         found.append((f"{op} {axes} {dtype}", _passes.plan(made), feeds))
     return found
 

@@ -102,13 +102,17 @@ template <class F> void hi_together(void* mine, F all) {
     hi_yield(&warp.generation, warp.generation);
   }
 }
-template <class T> T __shfl_xor_sync(unsigned, T x, int lane) {
+template <class T> T hi_shuffled(T x, int lane) {
   struct { T mine, found; } both = {x, x};
   hi_together(&both, [lane](void** each) {
     for (int i = 0; i < 32; ++i) ((decltype(both)*)each[i])->found = ((decltype(both)*)each[i ^ lane])->mine;
   });
   return both.found;
 }
+// Of the types that CUDA has it of, and no others: what is narrower comes back as an int.
+#define HI_SHUFFLE(T) inline T __shfl_xor_sync(unsigned, T x, int lane) { return hi_shuffled(x, lane); }
+HI_SHUFFLE(int) HI_SHUFFLE(unsigned) HI_SHUFFLE(long) HI_SHUFFLE(unsigned long) HI_SHUFFLE(long long)
+HI_SHUFFLE(unsigned long long) HI_SHUFFLE(float) HI_SHUFFLE(double)
 inline void __syncwarp() {
   hi_together(nullptr, [](void**) {});
 }
