@@ -56,7 +56,8 @@ def scatter(plan: Plan, step: Step, name: str) -> Kernel | None:
     rows = product(places if axis is not None else places[:-1])
     inner, slots = product(whole[depth:]), product(whole[:depth])
     if step.op == "grouped":
-        return _grouped(name, picks, _found(reach, places, whole[:depth], axis, "v", "at"), reach, slots, rows)
+        found = _found(reach, places, whole[:depth], axis, "v", "at")
+        return _grouped(name, picks, found, reach, (slots, rows, product(places)))
     if step.op == "ordered":
         types, count = [picks, "int32", "int32", "int32"], rows
         lines = [
@@ -105,9 +106,12 @@ def scatter(plan: Plan, step: Step, name: str) -> Kernel | None:
     return each_element(name, types, reach, lines, term(count), rows=count, largest=largest, above=_PLACE)
 
 
-def _grouped(name: str, picks: str, found: Sequence[str], reach: Access, slots: Dim, rows: Dim) -> Kernel:
-    """One block counts, sums the counts up to each place, and puts each row where its place's rows lie."""
-    term, types = reach.term, [picks, "int32", "int32"]
+def _grouped(name: str, picks: str, found: Sequence[str], reach: Access, counts: tuple[Dim, Dim, Dim]) -> Kernel:
+    """One block counts, sums the counts up to each place, and puts each row where its place's rows lie.
+
+    `counts`: of places, rows, and the numbers that tell where these go.
+    """
+    (slots, rows, told), term, types = counts, reach.term, [picks, "int32", "int32"]
     each = ["for (I v = threadIdx.x; v < rows; v += blockDim.x) {", *(f"  {line}" for line in found)]
     lines = [
         "if (blockIdx.x) return;",
@@ -145,7 +149,7 @@ def _grouped(name: str, picks: str, found: Sequence[str], reach: Access, slots: 
             "}",
         ]
     )
-    largest = (slots + rows) * 2 + 2 * _BLOCK
+    largest = (slots + rows) * 2 + told + 2 * _BLOCK
     entries, points = entry_points(name, parameters, passed, indices(largest), _BLOCK)
     return Kernel(
         head(text) + "\n" + text + points + "\n", entries, types, reach.numbers, largest, 1, shared=4 * _BLOCK,

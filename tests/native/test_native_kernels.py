@@ -165,6 +165,15 @@ def test_places_in_large_operands_are_counted_in_64_bits(op: str) -> None:
     assert found.grid * found.block * lanes < elements + found.block * lanes
 
 
+def test_places_that_rows_name_by_many_numbers_are_counted_in_64_bits() -> None:
+    """Those numbers lie side by side: there are more of them than of rows and places together."""
+    rows, shape = 2**28, [2] * 9
+    values = {"i": Value("int64", (rows, 9)), "ends": Value("int32", (2**9,)), "rows": Value("int32", (rows,))}
+    step = Step("grouped", ("i",), ("ends", "rows"), {"shape": shape, "depth": 9, "axis": None})
+    [kernel] = _kernels.kernels(Plan(["i"], ["ends", "rows"], [step], values, {}, 20)).values()
+    assert kernel.entry({})[1]
+
+
 @on_host
 @pytest.mark.parametrize("op", ["Gelu", "Sigmoid"])
 def test_half_precision_is_rounded_to_what_the_exact_value_is(op: str, tmp_path: Path) -> None:
