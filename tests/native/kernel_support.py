@@ -109,10 +109,18 @@ def run_kernel(
     pointers = (ctypes.c_void_p * len(held))(*first)
     numbers = kernel.arguments(symbols)
     passed = (ctypes.c_longlong * max(len(numbers), 1))(*numbers)
+    library.hi_ask(_shared(kernel, entry, cached, symbols))
     getattr(library, f"launch_{entry}")(pointers, passed, int(cached), grid * cluster(kernel.source, entry), threads)
     assert not library.hi_stuck(), "some threads of a block wait for others for ever"
+    assert not library.hi_beyond(), "it writes beyond the shared memory that it asks for"
     assert all(whole() for _, whole in (*given, *made)), "it writes beside an array"
     return [loaded(array, dtype) for array, dtype in zip(written, kinds, strict=True)]
+
+
+def _shared(kernel: Kernel, entry: str, cached: bool, symbols: Mapping[Any, int]) -> int:
+    """Bytes of shared memory that a launch asks for."""
+    row = kernel.each * _size.evaluate(kernel.width, symbols) if cached or not kernel.cached else 0
+    return next((each.shared for each in kernel.tilings if each.entry == entry), kernel.shared + row)
 
 
 def _check_aligned(window: _window.Window | None, lanes: int, symbols: Mapping[Any, int]) -> None:

@@ -17,6 +17,7 @@ from kernel_families import FAMILIES
 from kernel_support import COMPILER, build, check_kernels, run_kernel
 from native_graphs import GRAPHS
 from native_support import model, node
+from recurrent_cases import recurrent_cases
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer.backends.native import _code, _kernels, _nvrtc, _passes, _size
@@ -64,6 +65,18 @@ def test_a_wrong_kernel_is_noticed(right: str, wrong: str, tmp_path: Path) -> No
     library = build(kernels, tmp_path)
     with pytest.raises(AssertionError):
         check_kernels(plan, kernels, library, feeds)
+
+
+@on_host
+def test_a_kernel_that_asks_for_too_little_shared_memory_is_noticed(tmp_path: Path) -> None:
+    name, plan, several = recurrent_cases()[0]
+    kernels = _kernels_of([(name, plan, [])])
+    library = build(kernels, tmp_path)
+    assert check_kernels(plan, kernels, library, several[0])
+    for kernel in kernels.values():
+        kernel.shared -= 4 * (kernel.shared > 0)
+    with pytest.raises(AssertionError, match="beyond the shared memory"):
+        check_kernels(plan, kernels, library, several[0])
 
 
 def test_every_operator_that_bodies_may_hold_has_an_expression() -> None:

@@ -70,6 +70,13 @@ extern "C" int hi_stuck() {
   return was;
 }
 
+// Bytes of shared memory that a launch asks for; behind them lies a fence, and whether a block has written there is asked.
+inline unsigned hi_room;
+constexpr unsigned hi_fence = 4096;
+inline bool beyond;
+extern "C" void hi_ask(int room) { hi_room = room, beyond = false; }
+extern "C" int hi_beyond() { return beyond; }
+
 inline void hi_yield(const unsigned* gate, unsigned seen) {
   current->gate = gate, current->seen = seen;
   if (!_setjmp(current->place)) _longjmp(scheduler, 1);
@@ -179,6 +186,7 @@ inline bool hi_run(unsigned b, unsigned rank, unsigned threads) {
     released = block.live && block.arrived == block.live;
     if (released) block.arrived = 0, ++block.barrier, any = true;
   }
+  for (unsigned i = 0; i < hi_fence; ++i) beyond |= hi_shared[hi_room + i] != 0xff;
   return any;
 }
 inline void launch(unsigned grid, unsigned threads, std::function<void()> kernel, unsigned cluster = 1) {
