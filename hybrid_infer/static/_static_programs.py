@@ -14,6 +14,7 @@ from hybrid_infer._errors import EngineError, PassingFault, StaticModelError, su
 from hybrid_infer._options import Options
 from hybrid_infer._signature import Layout
 from hybrid_infer._types import TF32, EngineOptions, Graph, Program
+from hybrid_infer.checks import _verified
 from hybrid_infer.frontends._uploads import uploaded
 from hybrid_infer.static import _tensors
 from hybrid_infer.static._asked_device import AskedDevice
@@ -30,6 +31,8 @@ class Programs:
     def __init__(self, model: Model, options: Options) -> None:
         self.model, self.options = model, options
         self._programs: dict[tuple[int, str, str, bool], Program] = {}
+        #: Why an engine does not take a version, which costs as much to find out as a program does to make.
+        self._refused: dict[tuple[int, str, str, bool, str], str] = {}
         #: What was allowed as programs were made that heed it.
         self._tf32: weakref.WeakKeyDictionary[Program, TF32] = weakref.WeakKeyDictionary()
         self._arrays: dict[str, Any] = {}
@@ -46,12 +49,12 @@ class Programs:
     def renew_after_fork(self) -> None:
         # To destroy a parent's session would hang.
         _INHERITED.append((self._programs, self._arrays, self._ranged.renew_after_fork()))
-        self._programs, self._arrays = {}, {}
+        self._programs, self._arrays, self._refused = {}, {}, {}
 
     def clear(self) -> None:
         """Forget every program: the next call binds the weights anew. Calls in flight keep theirs."""
         with self._lock:
-            self._programs, self._arrays = {}, {}
+            self._programs, self._arrays, self._refused = {}, {}, {}
         self._ranged.clear()
 
     def of(
@@ -97,8 +100,15 @@ class Programs:
                 if found.engine == engine.name:
                     return found
                 raise EngineError(engine.name, f"could not run it, and {found.engine} does")
-            told = frontend.tf32()
-            self._programs[key] = program = self._load(saved, frontend, device, engine)
+            told, refusal = frontend.tf32(), (*key, engine.name)
+            if (reason := self._refused.get(refusal)) is not None:
+                raise EngineError(engine.name, reason)
+            try:
+                self._programs[key] = program = self._load(saved, frontend, device, engine)
+            except EngineError as error:
+                if not _verified.passing(error):
+                    self._refused[refusal] = error.reason
+                raise
             if getattr(program, "heeds_tf32", False):
                 self._tf32[program] = told
         _rewriting.announce(self.options, engine)

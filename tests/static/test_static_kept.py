@@ -11,7 +11,7 @@ import pytest
 from static_support import BOTH, kit, points, run
 
 import hybrid_infer
-from hybrid_infer import CacheWarning, InputSpec, _rewriting, load, save
+from hybrid_infer import CacheWarning, InputSpec, StaticModelError, _rewriting, load, save
 from hybrid_infer._errors import EngineError
 from hybrid_infer.cache import Store
 
@@ -204,6 +204,41 @@ def test_what_its_engine_refuses_is_prepared_anew_and_replaced(
         _check(load(model))
     _check(load(model))
     assert rewritten.count == 2
+
+
+def test_what_an_engine_refuses_is_not_prepared_at_each_call(
+    rewritten: Rewritten, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hybrid_infer.backends import engine
+
+    def refuse(*_: Any) -> Any:
+        raise EngineError("onnxruntime", "has no arithmetic in it")
+
+    runtime = engine("onnxruntime")
+    static, own = load(model, backend="onnxruntime"), runtime.prepare
+    monkeypatch.setattr(runtime, "prepare", refuse)
+    for rows in (1, 2, 2, 3):
+        with pytest.raises(StaticModelError, match="onnxruntime has no arithmetic in it"):
+            static(POINTS[:rows])
+    assert rewritten.count == 1
+    monkeypatch.setattr(runtime, "prepare", own)
+    static.load_state_dict(static.state_dict())  # which may be one that it takes
+    _check(static)
+
+
+def test_what_fails_for_a_cause_that_passes_is_tried_again(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hybrid_infer.backends import engine
+
+    def lack(*_: Any) -> Any:
+        raise EngineError("onnxruntime", "out of memory") from MemoryError()
+
+    runtime = engine("onnxruntime")
+    static = load(model, backend="onnxruntime")
+    with monkeypatch.context() as while_it_lacks:
+        while_it_lacks.setattr(runtime, "prepare", lack)
+        with pytest.raises(StaticModelError, match="out of memory"):
+            static(POINTS)
+    _check(static)
 
 
 def test_it_is_not_evicted_while_it_is_used(rewritten: Rewritten, model: Path, cache_directory: Path) -> None:
