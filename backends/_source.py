@@ -140,7 +140,7 @@ def _widen(scope: Any) -> None:
     """
     from onnx import TensorProto
 
-    narrow = _rounded(scope)
+    narrow = _round_shared(scope, *_rounded(scope))
     if hasattr(scope, "input") and hasattr(scope, "initializer"):
         for value in (*scope.input, *scope.output):
             _widen_type(value.type)
@@ -161,8 +161,8 @@ def _widen(scope: Any) -> None:
                 attribute.i = TensorProto.FLOAT
 
 
-def _rounded(scope: Any) -> set[str]:
-    """The values of `scope` that are cast to bfloat16 and from there to nothing but other types."""
+def _rounded(scope: Any) -> tuple[set[str], set[str]]:
+    """The values of `scope` that are cast to bfloat16 and from there to other types; those that others read as well."""
     from onnx import TensorProto
 
     def casts(node: Any, narrows: bool) -> bool:
@@ -170,16 +170,32 @@ def _rounded(scope: Any) -> set[str]:
             return False
         return any(each.name == "to" and (each.i == TensorProto.BFLOAT16) is narrows for each in node.attribute)
 
-    narrow = {node.output[0] for node in scope.node if casts(node, True)}
-    if not narrow:
-        return narrow
-    narrow.difference_update(value if isinstance(value, str) else value.name for value in scope.output)
+    cast = {node.output[0] for node in scope.node if casts(node, True)}
+    if not cast:
+        return cast, cast
+    inside = [node for inner in subgraphs(scope.node) for node in inner.node]
+    back = {node.input[0] for node in (*scope.node, *inside) if casts(node, False)}
+    shared = {value if isinstance(value, str) else value.name for value in scope.output}
+    shared.update(name for node in scope.node if not casts(node, False) for name in node.input)
+    shared.update(name for node in inside for name in node.input)
+    shared.update(value.name for inner in subgraphs(scope.node) for value in inner.output)
+    return cast & back, cast & back & shared
+
+
+def _round_shared(scope: Any, rounded: set[str], shared: set[str]) -> set[str]:
+    """Have the values that are `shared` exist in float32, rounded; returns the names of what is in bfloat16 then."""
+    from onnx import TensorProto, helper
+
+    narrow = rounded - shared
+    nodes: list[Any] = []
     for node in scope.node:
-        if not casts(node, False):
-            narrow.difference_update(node.input)
-    for inner in subgraphs(scope.node):
-        narrow.difference_update(value.name for value in inner.output)
-        narrow.difference_update(name for node in inner.node for name in node.input)
+        nodes.append(node)
+        if node.output[0] in shared:
+            wide, node.output[0] = node.output[0], f"{node.output[0]}::bfloat16"
+            narrow.add(node.output[0])
+            nodes.append(helper.make_node("Cast", [node.output[0]], [wide], to=TensorProto.FLOAT))
+    if shared:
+        replace_nodes(scope, nodes)
     return narrow
 
 

@@ -20,7 +20,7 @@ from hybrid_infer.backends._plan_files import BOUND, COPIED, FLAG, LIVE, MENDED,
 NAME = "onnxruntime"
 
 #: Moves whenever `_plan.prepare` writes something else for the same graph.
-_PLAN_FORMAT = 16
+_PLAN_FORMAT = 17
 
 #: How each element type travels between NumPy and this engine.
 _WIRE = {

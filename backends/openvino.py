@@ -47,7 +47,7 @@ from hybrid_infer.backends import _fork, _ir, _nans, _program, _threads
 NAME = "openvino"
 
 #: Moves whenever `_ir.prepare` writes something else for the same graph.
-_PLAN_FORMAT = 10
+_PLAN_FORMAT = 11
 
 #: How each element type travels between NumPy and this engine.
 _WIRE = {

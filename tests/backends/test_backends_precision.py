@@ -132,6 +132,26 @@ def test_bfloat16_that_is_computed_with_is_still_computed_in_float32() -> None:
         np.testing.assert_allclose(z, 2 * X, rtol=1e-2)
 
 
+def test_what_is_cast_to_bfloat16_is_rounded_also_where_more_than_casts_read_it() -> None:
+    """The rest of ``x - x.bfloat16().float()`` was 0 in silence where the rounded numbers were a result as well."""
+    spec: Spec = ("float32", (16, 16))
+    rest = graph(
+        [
+            node("Cast", ["x"], ["n"], to=TensorProto.BFLOAT16),
+            node("Cast", ["n"], ["wide"], to=TensorProto.FLOAT),
+            node("Sub", ["x", "wide"], ["rest"]),
+            node("Neg", ["n"], ["negative"]),
+        ],
+        {}, {"x": spec}, {"rest": spec, "n": ("bfloat16", (16, 16)), "negative": ("bfloat16", (16, 16))},
+    )  # fmt: skip
+    near = rounded(X, "bfloat16")
+    for name in ENGINES:
+        left, n, negative = needs(name).load(rest, [], EngineOptions()).run([X])
+        np.testing.assert_array_equal(left, X - near)
+        np.testing.assert_array_equal(n, near)
+        np.testing.assert_array_equal(negative, -near)
+
+
 @pytest.mark.parametrize("workers", [{}, {"workers": 0}], ids=["bound", "fed"])
 def test_openvino_refuses_weights_that_float16_cannot_hold(
     monkeypatch: pytest.MonkeyPatch, workers: dict[str, int]
