@@ -17,6 +17,7 @@ from hybrid_infer.backends import (
     _exact_integers,
     _exact_scales,
     _exact_spectra,
+    _lossy_casts,
     _nonfinite,
 )
 from hybrid_infer.backends._empty_means import mark
@@ -53,6 +54,7 @@ def prepare(graph: Graph, optimise: bool) -> dict[str, bytes]:
     if _exact_integers.spell(model, kinds):
         kinds = _nonfinite.types(model)
     spell_log_sigmoids(model, kinds)
+    _lossy_casts.part(model, kinds)
     _exact_scales.keep(model, kinds, weights)
     _nonfinite.open_clips(model, kinds)
     _nonfinite.keep(model, kinds)

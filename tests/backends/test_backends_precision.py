@@ -152,6 +152,39 @@ def test_what_is_cast_to_bfloat16_is_rounded_also_where_more_than_casts_read_it(
         np.testing.assert_array_equal(negative, -near)
 
 
+@pytest.mark.parametrize(
+    ("given", "between", "result", "number", "expected"),
+    [
+        ("float32", "float16", "int8", 2.9999, 3), ("float64", "float32", "int16", 2.999999999, 3),
+        ("int32", "float16", "uint8", 2049, 0), ("int32", "float32", "int16", 16777217, 0),
+        ("float32", "bfloat16", "uint8", 2.9999, 3), ("int16", "bfloat16", "int8", 257, 0),
+        ("int64", "float64", "int16", 2**53 + 1, 0),
+    ],
+)  # fmt: skip
+def test_small_integers_are_cast_from_what_was_rounded_before(
+    given: str, between: str, result: str, number: float, expected: int
+) -> None:
+    kinds = {"float64": "DOUBLE", "float32": "FLOAT"}
+    casts = [
+        node("Cast", ["x"], ["n"], to=TensorProto.DataType.Value(kinds.get(between, between.upper()))),
+        node("Cast", ["n"], ["y"], to=TensorProto.DataType.Value(result.upper())),
+    ]
+    found = graph(casts, {}, {"x": (given, (2,))}, {"y": (result, (2,))})
+    (y,) = needs("onnxruntime").load(found, [], EngineOptions()).run([np.array([number, 1], given)])
+    assert y.tolist() == [expected, 1]
+
+
+def test_what_onnx_runtime_computes_in_float32_for_float16_is_rounded_before_it_is_cast_to_bytes() -> None:
+    half: Spec = ("float16", (2,))
+    casts = [node("Mul", ["x", "w"], ["n"]), node("Cast", ["n"], ["y"], to=TensorProto.UINT8)]
+    found = graph(casts, {"w": half}, {"x": half}, {"y": ("uint8", (2,))})
+    x, w = np.array([1.0009765625, 1], "float16"), np.array([0.9990234375, 1], "float16")
+    expected = (x * w).astype("uint8").tolist()
+    assert expected != (x.astype("float32") * w.astype("float32")).astype("uint8").tolist()
+    (y,) = needs("onnxruntime").load(found, [w], EngineOptions()).run([x])
+    assert y.tolist() == expected
+
+
 @pytest.mark.parametrize("workers", [{}, {"workers": 0}], ids=["bound", "fed"])
 def test_openvino_refuses_weights_that_float16_cannot_hold(
     monkeypatch: pytest.MonkeyPatch, workers: dict[str, int]
