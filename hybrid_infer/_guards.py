@@ -68,6 +68,10 @@ def _computed(operator: str, numbers: Sequence[Any]) -> Any:
         return min(numbers)
     if operator == "max":
         return max(numbers)
+    if operator in ("**", "sqrt"):
+        if numbers[0] < 0:
+            raise ArithmeticError("a root is taken of a number below 0")
+        return math.sqrt(numbers[0]) if operator == "sqrt" else numbers[0] ** numbers[1]
     if operator in _WHOLE:
         if math.isnan(numbers[0]):
             raise ArithmeticError("a NaN is rounded")
@@ -141,7 +145,7 @@ def text(condition: Condition, tensors: Sequence[str] = (), integers: Sequence[s
         parts = [f"({p})" if o in _LOOSER[operator] else p for p, o in zip(parts, inner, strict=True)]
     if operator == "not":
         return f"not ({parts[0]})"
-    if operator in ("min", "max", *_WHOLE):
+    if operator in ("min", "max", "sqrt", *_WHOLE):
         return f"{operator}({', '.join(parts)})"
     if operator in ("and", "or"):
         return f" {operator} ".join(f"({p})" for p in parts)
@@ -184,7 +188,11 @@ def _bound(condition: Condition) -> tuple[str, int]:
 
 
 #: Of what is written around others, those that need brackets inside of it.
-_LOOSER = {"*": ("+", "//", "%", "/"), **dict.fromkeys(("//", "%", "/"), ("+", "*", "//", "%", "/"))}
+_LOOSER = {
+    "*": ("+", "//", "%", "/"),
+    **dict.fromkeys(("//", "%", "/"), ("+", "*", "//", "%", "/")),
+    "**": ("+", "*", "//", "%", "/", "**"),
+}
 _BINDING = frozenset(_LOOSER)
 
 

@@ -7,7 +7,7 @@ import functools
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 _BEHIND: weakref.WeakKeyDictionary[types.FunctionType, Any] = weakref.WeakKeyDictionary()
@@ -125,6 +125,40 @@ def _handed_on(*args: Any, **kwargs: Any) -> Any:
 
 
 _PLACE = "what is called"
+
+
+@contextlib.contextmanager
+def recoded(changes: Iterable[tuple[types.FunctionType, types.CodeType]]) -> Iterator[None]:
+    """For all threads: functions run code that was made of their own, as which it counts (see `itself`)."""
+    done: list[tuple[types.FunctionType, types.CodeType, types.CodeType]] = []
+    try:
+        for function, made in changes:
+            own = function.__code__
+            _remember(made, own)
+            function.__code__ = made
+            done.append((function, own, made))
+        yield
+    finally:
+        for function, own, made in reversed(done):
+            if function.__code__ is made:  # the program may have given it other code meanwhile
+                function.__code__ = own
+
+
+def _remember(made: types.CodeType, own: types.CodeType) -> None:
+    _MADE[id(made)] = made, own
+    for inner, before in zip(made.co_consts, own.co_consts, strict=True):
+        if inner is not before:
+            _remember(inner, before)
+
+
+#: Code that was made, and what of. For good, since another thread may run it still.
+_MADE: dict[int, tuple[types.CodeType, types.CodeType]] = {}
+
+
+def itself(code: types.CodeType) -> types.CodeType:
+    """The program's own code, where a function runs other code for a while (see `recoded`)."""
+    made, own = _MADE.get(id(code), (None, code))
+    return own if made is code else code
 
 
 def behind(value: Any) -> Any:

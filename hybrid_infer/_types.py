@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, Protocol
 #: An expression over the sizes and integers of a call, as JSON data, whose value is the one that Python computes:
 #: ``7``, ``["dim", tensor, axis]``, ``["int", index]``, ``["+", a, b, ...]``, ``["*", a, b, ...]``,
 #: ``["//", a, b]``, ``["%", a, b]`` (both floor), ``["min", a, b, ...]``, ``["max", a, b, ...]``; fractions: ``0.6``,
-#: ``["/", a, b]``, and ``["trunc", a]``, ``["floor", a]``, ``["ceil", a]`` and ``["round", a]`` of them.
+#: ``["/", a, b]``, ``["**", a, b]``, ``["sqrt", a]``, and ``["trunc", a]``, ``["floor", a]``, ``["ceil", a]`` and
+#: ``["round", a]`` of them.
 Expr = Any
 
 #: A condition over such expressions: ``["==", a, b]``, ``["!=", a, b]``, ``["<", a, b]``, ``["<=", a, b]``,

@@ -18,7 +18,7 @@ from hybrid_infer.state._ran import Ran
 #: Raised when the meaning of a field changes; another number is never read.
 FORMAT = 2
 #: Raised where what earlier traces gave may be wrong: methods are captured anew, while saved models can be read.
-TRACES = 20
+TRACES = 21
 
 
 @dataclass(frozen=True)

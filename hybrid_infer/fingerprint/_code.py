@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import CodeType
 
 from hybrid_infer import _keys
+from hybrid_infer._own_thread import itself
 from hybrid_infer.fingerprint import _computed_names
 
 #: How far an instruction's argument is shifted left of the name's index.
@@ -129,7 +130,8 @@ def describe(code: CodeType) -> Code:
     known = _cache.get(id(code))
     if known is not None and known[0] is code:
         return known[1]
-    described = _describe(code)
+    own = itself(code)
+    described = _describe(code) if own is code else describe(own)
     if len(_cache) >= _MAX_CACHED:
         _cache.clear()
     _cache[id(code)] = (code, described)

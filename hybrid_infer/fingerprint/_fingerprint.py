@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hybrid_infer import _keys
+from hybrid_infer._own_thread import itself
 from hybrid_infer.fingerprint._objects import External
 from hybrid_infer.fingerprint._walk import Test, Walk
 from hybrid_infer.objects._state import ABSENT, cell_contents, name_of
@@ -73,7 +74,7 @@ class Fingerprint:
                 return f"{name_of(owner)}.{name}"
         for function, code, defaults, kwdefaults in self.functions:
             if (
-                function.__code__ is not code
+                itself(function.__code__) is not itself(code)
                 or function.__defaults__ is not defaults
                 or function.__kwdefaults__ is not kwdefaults
             ):

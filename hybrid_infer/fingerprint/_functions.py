@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Sequence
 from operator import is_
 from typing import Any
 
+from hybrid_infer._own_thread import itself
+
 #: A function, and its ``__code__``, ``__defaults__`` and ``__kwdefaults__``.
 Row = tuple[types.FunctionType, Any, Any, Any]
 
@@ -48,7 +50,7 @@ def _check(rows: Sequence[Row], same: Callable[[list[Any], list[Any]], bool] | N
         # What else they hold does not count, and some of it comes to be when it is asked for: annotations.
         for function, body, given, named in rows:
             if (
-                function.__code__ is not body
+                itself(function.__code__) is not itself(body)
                 or function.__defaults__ is not given
                 or function.__kwdefaults__ is not named
             ):

@@ -42,7 +42,8 @@ def translations() -> dict[Any, Callable[..., Any]]:
         operator.truediv: _divide_sizes,
         math.ceil: lambda x: _whole(x, "Ceil"),
         math.floor: lambda x: _whole(x, "Floor"),
-        math.trunc: lambda x: _whole(x, ""),
+        math.trunc: lambda x: _whole(x, "Trunc"),
+        torch.sym_sqrt: lambda x: _narrowed(_wide_root(x)),
         round: _round,
         aten.sign.default: _sign,
         aten.atan2.default: _atan2,
@@ -233,6 +234,12 @@ def _of_sizes(name: str, x: Any, y: Any) -> Any:
     return _as_python(name, x, y)
 
 
+def _wide_root(x: Any) -> Any:
+    from onnxscript import opset20 as op
+
+    return op.Sqrt(exact(x))
+
+
 def _divide_sizes(x: Any, y: Any) -> Any:
     """Of two sizes or integers."""
     return _as_python("Div", x, y)
@@ -276,11 +283,13 @@ def _whole(x: Any, way: str) -> Any:
     from onnxscript import opset20 as op
 
     wide = exact(x)
-    if (parts := _quotient(wide)) is not None and way:
+    if way in ("Floor", "Trunc") and (square := _square(wide)) is not None:
+        return _whole_root(square)
+    if (parts := _quotient(wide)) is not None:
         return _rounded(way, *parts)
     if _of_values(wide):  # of which Python rounds none that is infinite or a NaN
         raise NotImplementedError("a number is rounded that is not made of sizes alone")
-    return op.Cast(getattr(op, way)(wide) if way else wide, to=ir.DataType.INT64)
+    return op.Cast(wide if way == "Trunc" else getattr(op, way)(wide), to=ir.DataType.INT64)
 
 
 def _quotient(wide: Any) -> tuple[Any, int] | None:
@@ -308,10 +317,40 @@ def _quotient(wide: Any) -> tuple[Any, int] | None:
     return (whole if over == 1 else _of_sizes("Mul", whole, over)), under
 
 
+def _square(wide: Any) -> Any:
+    """The whole number that it is the square root of, if that is made of sizes alone; else None."""
+    made = wide.producer()
+    if made is None or not (made.op_type == "Sqrt" or (made.op_type == "Pow" and _of_constant(made.inputs[1]) == 0.5)):
+        return None
+    cast = made.inputs[0].producer()
+    whole = cast.inputs[0] if cast is not None and cast.op_type == "Cast" else None
+    return whole if whole is not None and _of_sizes_alone(whole) else None
+
+
+def _whole_root(square: Any) -> Any:
+    """What is before the point of a square root. That of float32 is one off at most."""
+    import onnx_ir as ir
+    from onnxscript import opset20 as op
+
+    near = op.Cast(op.Sqrt(op.Cast(square, to=ir.DataType.FLOAT)), to=ir.DataType.INT64)
+    low = op.Sub(near, op.Cast(op.Greater(op.Mul(near, near), square), to=ir.DataType.INT64))
+    next_ = op.Add(low, op.Constant(value_int=1))
+    found = op.Add(low, op.Cast(op.LessOrEqual(op.Mul(next_, next_), square), to=ir.DataType.INT64))
+    found.meta[_ROOT] = True
+    return found
+
+
+#: What says of a whole number that it is a root of one that is made of sizes alone.
+_ROOT = "hybrid_infer.root"
+
+
 def _of_sizes_alone(whole: Any) -> bool:
     seen, left = set(), [whole]
     while left:
-        made = left.pop().producer()
+        value = left.pop()
+        made = value.producer()
+        if _ROOT in value.meta:
+            continue
         if made is None or made.op_type == "Cast":
             return False
         if made.op_type not in ("Shape", "Constant") and id(made) not in seen:
@@ -337,6 +376,8 @@ def _rounded(way: str, over: Any, under: int) -> Any:
     import onnx_ir as ir
     from onnxscript import opset20 as op
 
+    if way == "Trunc":
+        return op.Div(over, op.Constant(value_int=under))
     if way != "Round":
         return _floor_divide_sizes(_of_sizes("Add", over, under - 1) if way == "Ceil" else over, under)
     twice = _of_sizes("Add", _of_sizes("Mul", over, 2), under)

@@ -26,6 +26,7 @@ from hybrid_infer.frontends import (
     _torch_branches,
     _torch_builtins,
     _torch_bytes,
+    _torch_casts,
     _torch_checks,
     _torch_collectors,
     _torch_compiling,
@@ -229,7 +230,7 @@ def _capture(
     tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int],
     lengths: bool = True, fixed: frozenset[tuple[int, int]] | None = None,
 ) -> Captured:  # fmt: skip
-    """`lengths`: is a ``len()`` that fixes a size to be looked into? `fixed`: sizes of which fewer are to be."""
+    """`lengths`: is a ``len()`` or ``int()`` that fixes a size to be looked into? `fixed`: the sizes that may be."""
     arguments, shapes = given(tracee, dynamic)
     if not any(arguments):  # which the tracer has no words for
         raise TraceError("it computes nothing from its arguments")
@@ -240,7 +241,7 @@ def _capture(
         _quiet(), mode, _torch_compiling.here(), _torch_builtins.here(), _torch_switches.kept(),
         _torch_composites.quick(), _torch_views.by_shape(), _torch_conversions.here(),
         _torch_spaced.of_any_count(), _torch_writes.noted() as counted, _torch_lengths.noted() as numbers,
-        _torch_texts.as_numbers(), _torch_kinds.as_eagerly(), _torch_quotients.divided(),
+        _torch_casts.noted() as casts, _torch_texts.as_numbers(), _torch_kinds.as_eagerly(), _torch_quotients.divided(),
     ):  # fmt: skip
         try:
             with _torch_collectors.by_context(), _torch_fixed.noted() as lines, _torch_checks.noted() as made:
@@ -262,11 +263,18 @@ def _capture(
         if lost:
             raise TraceError(lost)
         checked = _torch_checks.as_result(program, made)
-        captured, sizes = _described(program, tracee, dynamic, dynamic_ints, lines)
-        if lengths and numbers and captured.specialised:
-            return _with_lengths(tracee, dynamic, dynamic_ints, captured.specialised)
-        if fixed is not None and not captured.specialised < fixed:
-            raise TraceError("no other size varies")
+        changes = _torch_casts.changes(casts) if lengths else []
+        try:
+            captured, sizes = _described(program, tracee, dynamic, dynamic_ints, lines)
+        except TraceError:
+            if changes and (found := _with_sizes(tracee, dynamic, dynamic_ints, changes, dynamic)) is not None:
+                return found
+            raise
+        if lengths and (changes or (numbers and captured.specialised)):
+            found = _with_sizes(tracee, dynamic, dynamic_ints, changes, captured.specialised)
+            return found or _capture(tracee, dynamic, dynamic_ints, lengths=False)
+        if fixed is not None and not captured.specialised <= fixed:
+            raise TraceError("another size is fixed")
         if sides and not checked:
             raise TraceError("a branch depends on the values of a tensor, of which the tracer keeps no check")
         results = captured.graph.outputs[:-1] if checked else captured.graph.outputs
@@ -307,18 +315,18 @@ def _capture(
     return _with_model(captured, exported.model_proto)
 
 
-def _with_lengths(
-    tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int], fixed: frozenset[tuple[int, int]]
-) -> Captured:
-    """Traced with what ``len()`` gives as a size, if that leaves more sizes open than `fixed` tells; else as before."""
+def _with_sizes(
+    tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int], changes: _torch_casts.Changes,
+    fixed: frozenset[tuple[int, int]],
+) -> Captured | None:  # fmt: skip
+    """Traced with what ``len()`` and ``int()`` give as sizes; None where that cannot be, or fixes more than `fixed`."""
     try:
-        with _torch_lengths.as_sizes():
+        with _torch_lengths.as_sizes(), _torch_casts.as_sizes(changes):
             found = _capture(tracee, dynamic, dynamic_ints, lengths=False, fixed=fixed)
-        if not found.impure:
-            return found
+        return None if found.impure else found
     except TraceError as fault:
-        _log.debug("%s: what len() gives is a number: %s", tracee.name, fault)
-    return _capture(tracee, dynamic, dynamic_ints, lengths=False)
+        _log.debug("%s: what len() or int() gives is a number: %s", tracee.name, fault)
+    return None
 
 
 def _translations() -> dict[Any, Any]:

@@ -29,6 +29,7 @@ _ROUNDED: dict[str, Callable[[Expr, Expr], Expr]] = {
 #: The same of one that is rounded itself, as Python has them.
 _AS_PYTHON = {"CeilToInt": "ceil", "FloorToInt": "floor", "TruncToInt": "trunc", "RoundToInt": "round"}
 _EXTREMA = {"Max": "max", "Min": "min"}
+_ROOTS = {"FloatPow": "**", "OpaqueUnaryFn_sqrt": "sqrt"}
 #: What a program calls what the grammar has no words for.
 _SPELLED = {
     "RoundToInt": "round()", "RoundDecimal": "round()", "TruncToInt": "int()", "CeilToInt": "ceil()",
@@ -93,7 +94,8 @@ class Sizes:
             if self._environment is not None:
                 rules += _ranges(self._environment, self._symbols)
                 rules += self._small()
-                rules += [["!=", _expression(each, self._symbols), 0] for each in sorted(self._divisors, key=str)]
+                divisors = sorted(self._divisors, key=str)
+                rules += [["!=", _expression(each, self._symbols, self._numbers), 0] for each in divisors]
                 self._add(rules, _guards(self._environment, self._kept))
         return rules
 
@@ -215,6 +217,8 @@ def _expression(expression: Any, symbols: Mapping[Any, Expr], numbers: Set[float
         return ["/", *parts]
     if kind == "ToFloat":
         return ["/", *parts, 1]
+    if kind in _ROOTS:
+        return [_ROOTS[kind], *parts]
     if kind in _AS_PYTHON:
         return [_AS_PYTHON[kind], *parts]
     raise _OutsideGrammar(expression)
@@ -229,4 +233,4 @@ def _as_written(fraction: Any, numbers: Set[float]) -> bool:
     if kind == "Mul":
         factors = [each for each in arguments if each.is_Number]
         return len(arguments) == 2 and all(each.is_Float and abs(float(each)) in numbers for each in factors)
-    return fraction.is_Float or kind in _EXTREMA or kind in ("IntTrueDiv", "FloatTrueDiv", "ToFloat")
+    return fraction.is_Float or kind in (*_EXTREMA, *_ROOTS, "IntTrueDiv", "FloatTrueDiv", "ToFloat")

@@ -78,8 +78,9 @@ def divisors(program: Any, replacements: Any) -> Iterator[Any]:
             value = by.meta.get("val") if isinstance(by, torch.fx.Node) else None
             if isinstance(value, (torch.SymInt, torch.SymFloat)):
                 expression = value.node.expr.xreplace(replacements)
-                above, _ = exact(expression) or (None, 1) if isinstance(value, torch.SymFloat) else (expression, 1)
-                if above is not None and above.free_symbols and value.node.shape_env.bound_sympy(above).lower <= 0:
+                whole = exact(expression) if isinstance(value, torch.SymFloat) else None
+                above = expression if whole is None else whole[0]
+                if above.free_symbols and value.node.shape_env.bound_sympy(above).lower <= 0:
                     yield above
 
 
