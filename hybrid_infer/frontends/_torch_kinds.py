@@ -42,7 +42,7 @@ def as_eagerly() -> Iterator[None]:
 
     def root(plain: Any, number: Any) -> Any:
         """Python's own makes a number of what it is told."""
-        varies = type(number) in (torch.SymInt, torch.SymFloat) and number.node.has_hint()
+        varies = type(number) in (torch.SymInt, torch.SymFloat) and number.node.has_hint() and not by_tracer()
         return torch.sym_sqrt(number) if varies and number >= 0 else plain(number)
 
     kinds = ((symbol, "__getattribute__", attribute) for symbol in _KINDS)
