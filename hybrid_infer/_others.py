@@ -10,6 +10,8 @@ import time
 
 #: A share of the cores' time: what others took of it, from which on a machine is busy, if less than `_FREE` was idle.
 _TAKEN, _FREE = 0.2, 0.1
+#: Programs that want the cores, by core, from which on more do than can have them: this one's threads are among them.
+_WANTED = 1.5
 _IDLE, _COUNTED = slice(3, 5), 8  # idle and iowait; the rest of the columns are parts of those before
 
 
@@ -27,6 +29,14 @@ class Others:
         all_of_it, idle = (now - then for now, then in zip(after, self._before, strict=True))
         others = all_of_it - idle - own
         return all_of_it > 0 and others > _TAKEN * all_of_it and idle < _FREE * all_of_it
+
+
+def crowded() -> bool:
+    """Have more threads wanted the machine's cores than there are, in the last minute? False where nothing is known."""
+    try:
+        return os.getloadavg()[0] > _WANTED * (os.cpu_count() or 1)
+    except (AttributeError, OSError):
+        return False
 
 
 def _times() -> tuple[float, float] | None:

@@ -3,7 +3,9 @@
 What was measured there is worth little, but measuring takes seconds, the more the busier the machine is: the processes
 of the next minute take over what one has found, and after each further measurement the time is longer. Once it is over,
 an engine that was far ahead of the eager method is still taken over by what a process calls in its first minute: what
-another engine may gain there is less than the seconds that it waits for a measurement.
+another engine may gain there is less than the seconds that it waits for a measurement. So is whatever was chosen where
+the machine is still busy: what would be measured is worth no more than what is there, and where it comes out otherwise,
+calls are captured that were left alone before.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from hybrid_infer import _others
 from hybrid_infer._choice import EAGER, Choice
 from hybrid_infer._family import Held
 from hybrid_infer._pauses import ever_longer
@@ -35,10 +38,15 @@ def pause(times: int) -> float:
     return ever_longer(_AGAIN, times, factor=_LONGER)
 
 
+def far_ahead(choice: Choice) -> bool:
+    """Is an engine so much faster than the eager method that it was not for the noise?"""
+    return choice.seconds.get(EAGER, 0.0) >= _FAR_AHEAD * choice.seconds.get(choice.name, math.inf)
+
+
 def known(request: Request, held: Held, key: str) -> Choice | None:
     """What some process has found for a key a short time ago; None where nothing is new, or its time is over.
 
-    An engine that was far ahead is taken over also then, for a minute of this process.
+    An engine that was far ahead is taken over also then, for a minute of this process, and any on a busy machine.
     """
     record = _read(request.store.note(held.entry, _NOTE)).get(key)
     if record is None:
@@ -53,7 +61,7 @@ def known(request: Request, held: Held, key: str) -> Choice | None:
         return None
     held.doubtful[key] = times
     if not 0 < left <= pause(times - 1):  # its time is over, or the clock was another one
-        if choice.seconds.get(EAGER, 0.0) < _FAR_AHEAD * choice.seconds.get(choice.name, math.inf):
+        if not (far_ahead(choice) or _others.crowded()):
             return None
         left = _LEFT_OVER
     return Choice(choice.name, choice.seconds, False, time.monotonic() + left, choice.in_a_row)

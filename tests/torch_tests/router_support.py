@@ -10,15 +10,21 @@ import pytest
 import torch
 from torch_support import Block
 
-from hybrid_infer import _choice, _provisional, backends
+from hybrid_infer import _choice, _others, _provisional, backends
 from hybrid_infer.checks import _agreement
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
 
-def decided(monkeypatch: pytest.MonkeyPatch, *, steady: bool = True, **seconds: float) -> list[int]:
-    """Figures that a measurement shall give; returns a list that grows by one at each."""
+def decided(
+    monkeypatch: pytest.MonkeyPatch, *, steady: bool = True, crowded: bool = False, **seconds: float
+) -> list[int]:
+    """Figures that a measurement shall give; returns a list that grows by one at each.
+
+    `crowded`: do others want the cores at the time of the calls?
+    """
     times: list[int] = []
+    monkeypatch.setattr(_others, "crowded", lambda: crowded)
 
     def measure(work: Callable[[], Any], runs: Mapping[str, Callable[[], Any]]) -> _choice.Figures:
         work()

@@ -184,6 +184,46 @@ def test_an_engine_that_was_far_ahead_on_a_busy_machine_is_not_measured_again_at
     assert len(times) == measured and counts()["hits"] == 3  # all but the one that the static model was compared with
 
 
+@pytest.mark.parametrize(("crowded", "measured"), [(True, 1), (False, 2)])
+@pytest.mark.parametrize("engine", [0.9, 9.0])
+def test_what_a_busy_machine_chose_stays_for_a_while_where_it_is_busy_still(
+    engine: float, crowded: bool, measured: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each process measures again for seconds, and may capture what it finds otherwise: a cold start each time."""
+
+    class Hot(Block):
+        forward = inference()(Block.forward)
+
+    now = [1e9]
+    monkeypatch.setattr(_provisional, "time", SimpleNamespace(time=lambda: now[0], monotonic=time.monotonic))
+    times = decided(monkeypatch, steady=False, crowded=crowded, eager=1.0, onnxruntime=engine)
+    layer = Hot()
+    for _ in range(2):
+        twice(layer, Block.forward.__get__(layer), X)
+        hybrid_infer.release(layer)
+        now[0] += 1e6  # another process, long after
+    assert len(times) == measured
+
+
+def test_a_process_that_goes_on_measures_again_on_a_busy_machine_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hot(Block):
+        forward = inference()(Block.forward)
+
+    now, mono = [1e9], [0.0]
+    monkeypatch.setattr(_provisional, "time", SimpleNamespace(time=lambda: now[0], monotonic=lambda: mono[0]))
+    monkeypatch.setattr(_choice, "time", SimpleNamespace(monotonic=lambda: mono[0]))
+    times = decided(monkeypatch, steady=False, crowded=True, eager=1.0, onnxruntime=9.0)
+    layer = Hot()
+    twice(layer, Block.forward.__get__(layer), X)
+    hybrid_infer.release(layer)
+    now[0] += 1e6
+    for seconds, measured in ((0.0, 1), (_provisional._LEFT_OVER + 1, 2)):
+        mono[0] += seconds
+        for _ in range(2 * _dispatch._REST):
+            layer(X)
+        assert len(times) == measured
+
+
 @pytest.mark.parametrize("steady", [False, True])
 def test_a_choice_that_was_found_is_not_written_again(
     steady: bool, monkeypatch: pytest.MonkeyPatch, store: Path
