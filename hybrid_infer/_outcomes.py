@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _compile, _engines, _one_side, _ranges, _sides
+from hybrid_infer import _compile, _engines, _one_side, _ranges, _router, _sides
 from hybrid_infer._busy import NOTHING
 from hybrid_infer._compile import Built
 from hybrid_infer._errors import ArgumentsRefused, CheckFailed
@@ -29,7 +29,8 @@ def publish(request: Request, family: Family, held: Held, outcome: Outcome) -> N
     """Put a version that was captured where others find it; whoever is the first to build it verifies it."""
     _compile.publish(request, held, family, outcome)
     family.add(held, "" if held.entry is None else held.entry.version)
-    family.drop_covered(held.version)
+    for narrower in family.drop_covered(held.version):
+        _router.hand_over(request, held, narrower)
 
 
 def publish_refusals(request: Request, family: Family, held: Held) -> None:

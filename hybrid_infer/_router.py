@@ -219,12 +219,32 @@ def measured(request: Request, held: Held | None = None) -> list[Any]:
 
 def remember(request: Request, held: Held, choice: Choice) -> None:
     """Put a choice beside its version, so that the next process does not measure."""
+    if held.entry is not None:
+        _keep(request, held, _key(request, held), choice)
+
+
+def _keep(request: Request, held: Held, key: str, choice: Choice) -> None:
     if held.entry is None:
         return
     if choice.steady:
-        request.store.publish_plan(held.entry, _key(request, held), choice.to_meta(), {})
+        request.store.publish_plan(held.entry, key, choice.to_meta(), {})
     else:
-        _provisional.remember(request, held, _key(request, held), choice)
+        _provisional.remember(request, held, key, choice)
+
+
+def hand_over(request: Request, held: Held, narrower: Held) -> None:
+    """Have choices that were made for a version hold for a wider one in its place: they took seconds.
+
+    No engine is faster with more that varies; one that was but a little faster than the eager method may not be there.
+    """
+    for key, choice in list(narrower.choices.items()):
+        if key in held.choices or not choice.holds() or not (choice.name == EAGER or _provisional.far_ahead(choice)):
+            continue
+        held.choices[key], held.doubtful[key] = choice, narrower.doubtful[key]
+        mine, before = held.ledger, narrower.ledger
+        mine.scales.update({at: scale for at, scale in before.scales.items() if at == key})
+        mine.terms.update({at: terms for at, terms in before.terms.items() if at == key})
+        _keep(request, held, key, choice)
 
 
 def _key(request: Request, held: Held) -> str:

@@ -225,6 +225,31 @@ def test_a_process_that_goes_on_measures_again_on_a_busy_machine_too(monkeypatch
 
 
 @pytest.mark.parametrize("steady", [False, True])
+@pytest.mark.parametrize(("engine", "measured"), [(9.0, 2), (0.4, 2), (0.9, 3)])
+def test_a_choice_stays_where_a_wider_static_model_takes_over(
+    engine: float, measured: int, steady: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process measured the first calls of a program anew that later ones had captured a wider model for.
+
+    An engine that is but a little faster may be slower where sizes vary.
+    """
+
+    class Hot(Block):
+        forward = inference()(Block.forward)
+
+    times = decided(monkeypatch, steady=steady, eager=1.0, onnxruntime=engine)
+    layer = Hot()
+    with torch.no_grad():
+        layer(X), layer(X[:1].repeat(4000, 1))
+        assert len(times) == 2 and counts()["captures"] == 2
+        for _ in range(2):
+            hybrid_infer.release(layer)
+            for _ in range(2):
+                same(layer(X), Block.forward(layer, X))
+    assert len(times) == measured and counts()["captures"] == 2
+
+
+@pytest.mark.parametrize("steady", [False, True])
 def test_a_choice_that_was_found_is_not_written_again(
     steady: bool, monkeypatch: pytest.MonkeyPatch, store: Path
 ) -> None:
