@@ -63,3 +63,15 @@ def test_they_compile_ahead(decorate: Any) -> None:
             served(paddle.rand([batch, 4]))
     (counts,) = stats().values()
     assert (counts["captures"], counts["hits"], counts["eager_calls"]) == (1, 2, 0)
+
+
+def test_a_result_that_is_the_argument_itself_for_the_sizes_of_the_example_is_saved_for_all(tmp_path: Path) -> None:
+    def even(x: Any) -> Any:
+        return x[: x.shape[0] - x.shape[0] % 2], x * 2
+
+    save(even, tmp_path / "model", [THEIRS], trainable=False)
+    static = load(tmp_path / "model", backend="onnxruntime")
+    for count in (2, 3, 8, 9):
+        x = paddle.rand([count, 4])
+        for mine, eager in zip(static(x), even(x), strict=True):
+            assert mine.shape == eager.shape and paddle.allclose(mine, eager)
