@@ -3,7 +3,8 @@
 Least recently used entries go first, never one in use (see ``_in_use``). An entry disappears in one rename, then its
 files are deleted. Publications keep a ledger, ``usage``: a first line with the size found by the last full count, then
 one appended line per publication. So a publication costs one append, and the tree is walked only once a week or when
-the ledger says that the cap is passed. Lines lost to a race are found by the next count.
+the ledger says that the cap is passed. Who publishes then waits for whoever is evicting, so that many at once pass the
+cap by an entry each. What is published during a count is on the ledger after it, whether or not it was counted too.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ COUNT_AGE = 7 * DAY
 LOW_WATER = 0.9
 
 _LEDGER_LIMIT = 1 << 16
+_WAIT = 1.0  # seconds for which a publication waits for an eviction elsewhere
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,11 @@ def account(root: Root, published: int, max_bytes: int) -> None:
     """Enter a publication into the ledger, and evict if the store has outgrown `max_bytes`; raises OSError."""
     sweep_staging(root)
     _append(root.layout.usage, published)
-    total = _ledger_total(root)
-    if total is not None and total <= max_bytes:
+    if _within(root, max_bytes):
         return
-    # Whoever holds it is doing this work now.
-    with _lock.exclusive(root.layout.lock("evict"), 0, root.layout.root) as held:
-        if held:
+    # Whoever holds it is doing this work now; without waiting for that, writers would outrun it.
+    with _lock.exclusive(root.layout.lock("evict"), _WAIT, root.layout.root) as held:
+        if held and not _within(root, max_bytes):
             prune(root, max_bytes, slack=LOW_WATER)
 
 
@@ -67,16 +68,24 @@ def _append(path: str, size: int) -> None:
         os.close(fd)
 
 
-def _ledger_total(root: Root) -> int | None:
-    """Size of the store by its ledger, None where only a count can tell."""
+def _ledger(root: Root) -> list[bytes]:
+    """The lines of the ledger; none where there is none that can be used."""
     try:
-        lines = _files.read(root.layout.usage, root.owners, limit=_LEDGER_LIMIT).decode("ascii").splitlines()
+        return _files.read(root.layout.usage, root.owners, limit=_LEDGER_LIMIT).splitlines()
+    except (_files.Damage, OSError):
+        return []
+
+
+def _within(root: Root, max_bytes: int) -> bool:
+    """Does the ledger say that the store is no larger? False also where only a count can tell."""
+    lines = _ledger(root)
+    try:
         total, counted = lines[0].split()
         if not 0 <= time.time() - float(counted) <= COUNT_AGE:
-            return None
-        return int(total) + sum(int(line) for line in lines[1:])
-    except (_files.Damage, OSError, ValueError, IndexError):
-        return None
+            return False
+        return int(total) + sum(map(int, lines[1:])) <= max_bytes
+    except (ValueError, IndexError):
+        return False
 
 
 def prune(root: Root, max_bytes: int | None, *, older_than: float | None = None, slack: float = 1.0) -> Pruned:
@@ -87,7 +96,7 @@ def prune(root: Root, max_bytes: int | None, *, older_than: float | None = None,
     if not root.trusts() or not _may_move_through(root):
         return Pruned()
     sweep(root)
-    now = time.time()
+    now, before = time.time(), _ledger(root)
     candidates = sorted(_candidates(root), key=lambda item: (min(item.used, now), item.method, item.version))
     total = overhead = _overhead(root)
     total += sum(item.size for item in candidates)
@@ -103,7 +112,7 @@ def prune(root: Root, max_bytes: int | None, *, older_than: float | None = None,
             removed, freed, total = removed + 1, freed + item.size, total - item.size
         else:
             in_use += 1
-    _write_ledger(root, total)
+    _write_ledger(root, total, before)
     return Pruned(removed, freed, in_use)
 
 
@@ -240,9 +249,12 @@ def _remove_empty(root: Root, method: str) -> None:
         logger.debug("directory kept: %s", explain(error))
 
 
-def _write_ledger(root: Root, total: int) -> None:
+def _write_ledger(root: Root, total: int, before: list[bytes]) -> None:
+    """Begin a ledger with a count, and with what was published since it was as `before`."""
     scratch = os.path.join(root.layout.staging, _files.unique_name("usage"))
-    _files.replace(root.layout.usage, scratch, f"{total} {time.time()}\n".encode("ascii"))
+    lines = _ledger(root)
+    since = lines[len(before) if lines[: len(before)] == before else 1 :]
+    _files.replace(root.layout.usage, scratch, b"\n".join([f"{total} {time.time()}".encode("ascii"), *since, b""]))
 
 
 def _mtime(item: os.DirEntry[str]) -> float:

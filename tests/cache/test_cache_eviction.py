@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cache_support import FILES, META, METHOD, OTHER, await_line, finish, held, left_in, python
@@ -102,6 +104,48 @@ def test_publishing_does_not_walk_the_store_each_time(store: Store, monkeypatch:
     monkeypatch.setattr(time, "time", lambda: now)
     store.publish(METHOD, {"again": 1}, {})
     assert len(walks) == 3
+
+
+def test_what_is_published_during_a_count_is_on_the_ledger(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(root, max_bytes=100 * KILO, sync=False)
+    candidates = _evict._candidates
+
+    def publish(count: int) -> None:
+        for _ in range(count):
+            entry = store.publish(METHOD, {"number": len(present(store))}, {"file": os.urandom(10 * KILO)})
+            assert entry is not None
+            entry.close()
+
+    def meanwhile(where: Any) -> Iterator[Any]:
+        found = [*candidates(where)]
+        publish(7)
+        yield from found
+
+    publish(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(_evict, "_candidates", meanwhile)
+        assert store.prune().removed == 0
+    assert len(present(store)) == 9
+    publish(6)
+    assert store.size() <= 100 * KILO
+
+
+@pytest.mark.processes
+def test_many_who_publish_at_once_keep_the_cap(store: Store) -> None:
+    """They wait for the one that evicts, else it falls ever further behind."""
+    code = """
+import os, sys
+from hybrid_infer.cache import Store
+store = Store(sys.argv[1], max_bytes=1_000_000, sync=False)
+largest = 0
+for number in range(150):
+    assert store.publish("ab" * 16, {"number": number, "by": os.getpid()}, {"file": os.urandom(20_000)}) is not None
+    if number % 10 == 0:
+        largest = max(largest, store.size())
+print(largest)
+"""
+    with held(*(python(code, store.root) for _ in range(8))) as processes:
+        assert all(900_000 < int(finish(process)) < 2_000_000 for process in processes)
 
 
 def test_what_is_larger_than_the_cap_serves_its_publisher(root: Path) -> None:
