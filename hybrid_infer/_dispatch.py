@@ -49,7 +49,9 @@ _log = logging.getLogger("hybrid_infer")
 _UNLIKE = "a wrapper around it takes other arguments than its signature says, which is that of the function inside"
 _MEMO = 256  # signatures of one instance that are kept ready
 _ASIDE = 4  # routes of one signature that are kept beside the one that answered last
-_REST = 64  # calls of a method that no engine makes faster, for which it is left alone
+#: Calls of a method that no engine makes faster, for which it is left alone; with the one that is looked at, a prime
+#: (see `_lulls`).
+_REST = 66
 
 _chosen, _look_up, _STANCE, _EAGERLY = _stance.chosen, _stance.look_up, _stance.STANCE, _stance.EAGERLY
 _FAILING = _stance.FAILING

@@ -45,6 +45,29 @@ def test_a_method_that_no_engine_makes_faster_stays_eager_and_says_so(
     assert "eager" in line and "onnxruntime" in line and " us" in line
 
 
+@pytest.mark.parametrize("calls", [5, 13])
+def test_the_calls_that_are_looked_at_are_not_the_same_ones_of_each_round(
+    monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    """Of a program that makes so many calls a round: one might be missed for ever that an engine makes faster."""
+    decided(monkeypatch, eager=1.0, onnxruntime=9.0)
+
+    class Tiny(Block):
+        @inference
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    layer, looked_at = Tiny(), set()
+    counters = type(layer).forward.__hybrid_infer__.counters  # type: ignore[attr-defined]
+    with torch.no_grad():
+        for number in range(calls * (_dispatch._REST + 1)):
+            alone = counters.left_alone
+            layer(X)
+            if counters.left_alone == alone:
+                looked_at.add(number % calls)
+    assert len(looked_at) == calls
+
+
 def test_what_a_method_is_called_with_while_it_is_left_alone_can_be_saved(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
