@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import sys
 from collections import OrderedDict
@@ -42,6 +43,13 @@ class StaticMethod:
 
     def __repr__(self) -> str:
         return f"<static method {self.__name__}{self.__signature__}>"
+
+    # A copy follows its model, as a bound method follows its instance.
+    def __copy__(self) -> StaticMethod:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StaticMethod:
+        return StaticMethod(copy.deepcopy(self._programs, memo), self._method)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         bindings = self._bindings

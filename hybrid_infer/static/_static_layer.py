@@ -6,7 +6,6 @@ import copy
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NoReturn
 
 from hybrid_infer._errors import StaticModelError
@@ -65,14 +64,24 @@ class StaticLayer:
 
     # What is copied has weights of its own. Their arrays are replaced, never written to, so that both may have them.
     def __copy__(self) -> StaticLayer:
-        made = StaticLayer(replace(self.hybrid_infer_model()), self._programs.options)
+        made = self._copied({})
         vars(made).update(self._noted())
-        return made.train(self.training)
+        return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StaticLayer:
-        made = memo[id(self)] = self.__copy__()
+        made = memo[id(self)] = self._copied(memo)
         vars(made).update(copy.deepcopy(self._noted(), memo))
         return made
+
+    def _copied(self, memo: dict[int, Any]) -> StaticLayer:
+        """With the methods that were copied by themselves before, as ``static.forward`` is."""
+        tensors = self.hybrid_infer_model().tensors
+        made = StaticLayer.__new__(StaticLayer)
+        made._programs, made.methods = copy.deepcopy((self._programs, self.methods), memo)
+        made._model, made._trainable = made._programs.model, None
+        made._model.tensors = tensors
+        made._programs.asked.look_for()
+        return made.train(self.training)
 
     def _noted(self) -> dict[str, Any]:
         """What the program has given it, such as the settings of the layer that was saved."""

@@ -42,6 +42,9 @@ class Programs:
         self._lock = _fork_safe.Lock()
         _EVERY.add(self)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Programs:
+        return Programs(replace(self.model), self.options)
+
     def __reduce__(self) -> NoReturn:
         where = f"({self.model.path})" if self.model.path else "as a file"
         raise TypeError(f"a static model cannot be pickled: hand on where it lies {where}, and call load() there")

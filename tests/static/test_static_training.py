@@ -280,6 +280,24 @@ def test_a_copy_has_what_the_program_has_given_the_model(own: Any, tmp_path: Pat
     close(deep(points(5)), static(points(5)))
 
 
+@pytest.mark.parametrize("method_first", [False, True])
+def test_a_deep_copy_of_a_method_is_one_of_the_copied_model(own: Any, tmp_path: Path, method_first: bool) -> None:
+    save(own.Classifier(), tmp_path / "model", [InputSpec([None, 8])])
+    static, x = load(tmp_path / "model"), points(5)
+    expected = static(x)
+    assert copy.copy(static.forward) is static.forward
+    alone = copy.deepcopy(static.forward)
+    both = [static.forward, static] if method_first else [static, static.forward]
+    held = copy.deepcopy(both)
+    forward, layer = held if method_first else held[::-1]
+    assert forward is layer.forward is not static.forward
+    close(forward(x), expected)
+    for each in (static, layer):
+        each.set_state_dict({name: value * 2 for name, value in each.state_dict("numpy").items()})
+        close(forward(x), 2 * expected if each is layer else expected)
+        close(alone(x), expected)
+
+
 def test_what_is_to_be_pickled_says_what_to_hand_on(own: Any, tmp_path: Path) -> None:
     save(own.Classifier(), tmp_path / "model", [InputSpec([None, 8])])
     static = load(tmp_path / "model")
