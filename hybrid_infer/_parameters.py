@@ -21,6 +21,7 @@ _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
 #: What the first parameter of a method is.
 OF_INSTANCES = (_POSITIONAL_ONLY, _POSITIONAL_OR_KEYWORD, _VAR_POSITIONAL)
 _WAYS = 64  # of passing arguments that are kept ready
+_WRAPPERS = 8  # around a function, whose parameters are known to be the same without reading them anew
 
 
 class Parameters:
@@ -53,8 +54,8 @@ class Parameters:
 
     def stand(self, function: Any) -> bool:
         """Are they those of a function for sure, since nothing has changed that they are read from?"""
-        mark = self._mark
-        return mark is not None and all(map(operator.is_, mark, _mark(function) or (None, None)))
+        mark, now = self._mark, _mark(function)
+        return mark is not None and now is not None and len(mark) == len(now) and all(map(operator.is_, mark, now))
 
     def same(self, other: Parameters) -> bool:
         """Are they of the same names, with the same objects as defaults?"""
@@ -155,8 +156,21 @@ class Parameters:
         return args, kwargs
 
 
-def _mark(function: Any) -> tuple[Any, Any] | None:
-    """All that the parameters of a plain function are read from; None of one that says more of them in other places."""
-    if type(function) is not types.FunctionType or function.__dict__ or function.__kwdefaults__ is not None:
-        return None
-    return function.__code__, function.__defaults__
+def _mark(function: Any) -> tuple[Any, ...] | None:
+    """All that the parameters of a function are read from; None of one that says more of them in other places.
+
+    Of a wrapper of plain functions, which `_wrapping` looks behind, what each of these says.
+    """
+    found: list[Any] = []
+    for _ in range(_WRAPPERS):
+        if type(function) is not types.FunctionType:
+            return None
+        said = function.__dict__
+        if "_partialmethod" in said or "__signature__" in said:
+            return None
+        by_name = function.__kwdefaults__ or {}
+        found += (function, function.__code__, function.__defaults__, *by_name, *by_name.values())
+        if "__wrapped__" not in said:
+            return tuple(found)
+        function = said["__wrapped__"]
+    return None
