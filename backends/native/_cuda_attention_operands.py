@@ -50,7 +50,7 @@ class Attention:
             return score
         if at.get("fill") is None:
             return f"{score} + hi_load({seen})"
-        return f"{'' if at['fills'] else '!'}{seen} ? {literal(at['fill'], dtype)} : {score}"
+        return f"{'' if at['fills'] else '!'}hi_load({seen}) ? {literal(at['fill'], dtype)} : {score}"
 
 
 def _parted(operand: Window, heads: Dim, groups: int, shared: bool) -> Window:

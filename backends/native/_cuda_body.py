@@ -15,6 +15,15 @@ template <class T, int V> struct alignas(sizeof(T) * V) Pack { T v[V]; };
 template <class T> __device__ inline T hi_load(T x) { return x; }
 template <class T, class U> struct HiStore { static __device__ inline T of(U x) { return (T)x; } };
 """
+_TRUTH = """
+#ifndef HI_ON_HOST
+struct HiTruth { unsigned char v; };
+#endif
+__device__ inline bool hi_load(HiTruth x) { return x.v != 0; }
+template <class U> struct HiStore<HiTruth, U> {
+  static __device__ inline HiTruth of(U x) { return {(unsigned char)(x != (U)0)}; }
+};
+"""
 _HALF = """
 __device__ inline float hi_load(__half x) { return __half2float(x); }
 template <class U> struct HiStore<__half, U> {
@@ -40,6 +49,8 @@ def head(text: str) -> str:
     parts += [PRELUDE, _MEMORY]
     if "hi_normal" in text or "hi_logistic" in text:
         parts.append(NARROW)
+    if "HiTruth" in text:
+        parts.append(_TRUTH)
     if half:
         parts.append(_HALF)
     if bfloat:

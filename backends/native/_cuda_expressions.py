@@ -19,8 +19,9 @@ COMPUTE = {
     "float16": "float", "bfloat16": "float", "float32": "float", "float64": "double",
 }  # fmt: skip
 
-#: The type in which it lies in memory.
-STORED = {**COMPUTE, "float16": "__half", "bfloat16": "__nv_bfloat16"}
+#: The type in which it lies in memory. A truth is a byte there, of which any that is not 0 is true: a program may see
+#: bytes of its own as truths, and the compiler takes for granted that a ``bool`` is 0 or 1.
+STORED = {**COMPUTE, "bool": "HiTruth", "float16": "__half", "bfloat16": "__nv_bfloat16"}
 
 #: What the expressions rest on. `bits` makes a float from its bits, which host and device compilers both take.
 PRELUDE = """

@@ -21,6 +21,7 @@
 #define __cluster_dims__(...)
 #define HI_ON_HOST
 
+struct HiTruth { unsigned char v; };
 inline float hi_binary_power(float x) { return exp2f(x); }
 inline float hi_inverse(float x) { return 1.0f / x; }
 inline int atomicAdd(int* at, int more) { const int before = *at; *at += more; return before; }
