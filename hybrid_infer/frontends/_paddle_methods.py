@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,10 +9,10 @@ from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._own_thread import exchanged
+from hybrid_infer.frontends import _paddle_fractions
 from hybrid_infer.frontends._paddle_aliases import VIEW
 from hybrid_infer.frontends._paddle_loops import latest
-from hybrid_infer.frontends._paddle_watch import is_number, recorded
-from hybrid_infer.frontends._paddle_windows import constant
+from hybrid_infer.frontends._paddle_watch import recorded
 
 
 @contextmanager
@@ -110,17 +109,6 @@ def _unfold(value: Any, axis: int, size: int, step: int, name: str | None = None
     return paddle.transpose(found, [*order[:axis], rank, *order[axis:], rank - 1])
 
 
-def _ceil(value: Any) -> Any:
-    """``math.ceil(n / 4)`` of a size: of the whole numbers, which Python divides with more digits than a program."""
-    whole, by = _quotient(value) or (math.ceil(float(value)), 1)
-    return whole if by == 1 else -(-whole // by)
-
-
-def _floor(value: Any) -> Any:
-    whole, by = _quotient(value) or (math.floor(float(value)), 1)
-    return whole if by == 1 else whole // by
-
-
 def rounding(function: Any) -> Callable[..., Any] | None:
     """What stands for ``numpy.ceil`` and ``numpy.floor``, which give floating-point numbers; None of any other."""
     if type(function).__name__ != "ufunc" or function.__name__ not in ("ceil", "floor"):
@@ -135,24 +123,10 @@ def rounding(function: Any) -> Callable[..., Any] | None:
     return rounded
 
 
-def _quotient(value: Any) -> tuple[Any, int] | None:
-    """A size that varies, and the number that it was divided by; None of another value."""
-    if is_number(value):
-        return value, 1
-    op = value.get_defining_op()
-    if op is None or op.name() != "pd_op.scale" or op.attrs()["bias"]:
-        return None
-    given, factor = op.operands_source()
-    cast, times = given.get_defining_op(), constant(factor)
-    if cast is None or cast.name() != "pd_op.cast" or not is_number(cast.operand_source(0)) or not times:
-        return None
-    by = round(1 / times)
-    return (cast.operand_source(0), by) if 0 < by < 2**16 and abs(by * times - 1) < 1e-7 else None
-
-
 _METHODS: dict[str, Callable[..., Any]] = {
-    "__ceil__": _ceil,
-    "__floor__": _floor,
+    "__ceil__": _paddle_fractions.ceil,
+    "__floor__": _paddle_fractions.floor,
+    "__round__": _paddle_fractions.rounded,
     "cpu": _cpu,
     "unfold": _unfold,
     "view": _view,

@@ -27,6 +27,7 @@ from hybrid_infer.frontends import (
     _paddle_bare,
     _paddle_builtins,
     _paddle_eager,
+    _paddle_fractions,
     _paddle_literals,
     _paddle_methods,
     _paddle_outdated,
@@ -222,6 +223,7 @@ class Rewrites(program_translator.FunctionCache):
         places = [
             (calls, "is_unsupported", self._once),
             (rewritten, "Call", self._reaching),
+            (rewritten, "AsDtype", _paddle_fractions.converting),
             (translator, "func_to_source_code", self._unobserved),
             (translator, "attach_origin_info", self._unobserved),
             (translator, _ORIGINS, self._lines_later),
@@ -288,6 +290,7 @@ class Rewrites(program_translator.FunctionCache):
             if plain is not None:
                 return reach(plain)
             stands = _paddle_literals.assigning(func) or _paddle_methods.rounding(func)
+            stands = stands or _paddle_fractions.function(func)
             if stands is None and _paddle_eager.is_the_programs(1):
                 stands = self._mode.told(func)
             if func is reached:

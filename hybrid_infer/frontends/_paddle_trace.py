@@ -140,7 +140,13 @@ def _traced(
     import paddle
     from paddle.jit.dy2static.parameter_recorder import _global_inplace_map, _global_parameter_recorder
 
-    from hybrid_infer.frontends import _paddle_history, _paddle_methods, _paddle_reasons, _paddle_squeeze
+    from hybrid_infer.frontends import (
+        _paddle_fractions,
+        _paddle_history,
+        _paddle_methods,
+        _paddle_reasons,
+        _paddle_squeeze,
+    )
     from hybrid_infer.frontends._paddle_source import Rewrites
 
     program = paddle.static.Program()
@@ -178,6 +184,7 @@ def _traced(
         stack.enter_context(followed(watch))
         stack.enter_context(watched(asked, changing(tracee)))
         stack.enter_context(_paddle_methods.added())
+        stack.enter_context(_paddle_fractions.noted())
         if tracee.asks_for_gradients and not gradients:
             live = [*zip(values, [*tracee.weights, *tracee.tensors], strict=False)]
             stack.enter_context(_paddle_history.told(live))

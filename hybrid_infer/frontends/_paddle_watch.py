@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._own_thread import exchanged
@@ -38,6 +38,14 @@ _ARITHMETIC = frozenset(
 _CHECKS = 64  # of sizes that are taken not to be 0, in one trace
 
 
+class Fraction(NamedTuple):
+    """What an operator of Python made of sizes that vary, and of numbers (see ``_paddle_fractions``)."""
+
+    value: Any
+    name: str
+    operands: tuple[Any, ...]
+
+
 class Watch:
     """Sees, on one thread and for the time of a trace, what the tracer would let pass in silence.
 
@@ -59,6 +67,7 @@ class Watch:
         self.every_side, self.asks_for_gradients = every_side, asks_for_gradients
         self.reshaped = Reshaped()
         self.sizes: list[Any] = []
+        self.fractions: list[Fraction] = []
         #: What stands for numbers of elements, as the method asked for them.
         self.counted: list[Any] = []
         self._constants = {id(tensor): tensor for tensor in constants}
