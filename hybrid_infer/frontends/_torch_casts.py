@@ -114,7 +114,7 @@ def _functions(place: Place) -> list[types.FunctionType]:
 
 def _finds_int(function: types.FunctionType) -> bool:
     space = function.__globals__
-    return "int" not in space and space.get("__builtins__") in (builtins, vars(builtins))
+    return "int" not in space and any(space.get("__builtins__") is each for each in (builtins, vars(builtins)))
 
 
 def _with_function(code: types.CodeType) -> types.CodeType | None:
