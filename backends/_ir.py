@@ -5,6 +5,7 @@ Reading that takes a warm process two thirds of the time of reading the ONNX mod
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from xml.etree import ElementTree
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import Graph
-from hybrid_infer.backends import _scores
+from hybrid_infer.backends import _empty_means, _scores
 from hybrid_infer.backends._source import read, subgraphs
 
 #: Layers and attributes.
@@ -21,8 +22,13 @@ XML = "model.xml"
 #: Constants of the graph itself.
 BIN = "model.bin"
 
+#: As JSON: between which numbers integers have to lie (``whole``), and which inputs may not be empty (``filled``).
+DEMANDS = "demands.json"
+
 #: What the CPU plugin computes in, whatever the graph says, for int64.
 INT32 = (-(2**31), 2**31 - 1)
+#: What it has all integers of, where it computes in float32.
+FLOAT32 = (-(2**24), 2**24)
 
 #: Operations on 8-bit integers that saturate where the frameworks wrap around.
 _SATURATE = frozenset(
@@ -32,6 +38,17 @@ _SATURATE = frozenset(
 
 #: Operations that give the values of their first input; Concat, of all.
 _MOVES = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Convert", "Concat", "Slice", "StridedSlice"})
+
+#: Operations that are given axes or sizes behind their first argument, which may be none.
+_BY_SIZES = frozenset({"Expand", "Reshape", "Resize", "Squeeze"})
+
+#: Operations that give each integer as it is beyond 2**24 too, beside those that give places or choose bits. What
+#: compares or selects computes in float32, as division, reductions and products of matrices do (OpenVINO 2026.4).
+_EXACT = _MOVES | {
+    "Abs", "Add", "Broadcast", "CumSum", "Gather", "GatherElements", "GatherND", "Identity", "Multiply", "Negative",
+    "NonZero", "OneHot", "Pad", "Parameter", "Range", "Result", "Reverse", "Roll", "ScatterElementsUpdate",
+    "ScatterNDUpdate", "ScatterUpdate", "ShapeOf", "Sign", "Split", "Subtract", "Tile", "TopK", "VariadicSplit",
+}  # fmt: skip
 
 #: Operations to which the nearest int32 means the same as a larger int64: bounds, and "to the end".
 _BOUNDS = frozenset(
@@ -54,11 +71,14 @@ _WIDE = frozenset(
 def prepare(
     graph: Graph, engine: str, core: Any, reason: Callable[[Exception], str], *, precision: str = "float32"
 ) -> dict[str, bytes]:
-    """`XML` and `BIN` of `graph`, for a program that computes products in `precision`.
+    """`XML`, `BIN` and `DEMANDS` of `graph`, for a program that computes products in `precision`.
 
     Raises EngineError where OpenVINO cannot read the graph or would compute it wrongly.
     """
     source = read(graph, engine)
+    for fault in _empty_constants(source):
+        raise EngineError(engine, fault)
+    _empty_means.mark(source)
     narrow = precision != "float32"
     if narrow:
         _clamp_constants(source, LARGEST[precision])
@@ -75,18 +95,51 @@ def prepare(
         _drop_idle_conversions(model)
         for fault in _faults(model):
             raise EngineError(engine, fault)
-        _scores.keep_apart(model, _operations(model))
+        whole = FLOAT32 if any(map(_loses_integers, _operations(model))) else INT32
+        filled = [name for name in _scores.keep_apart(model, _operations(model)) if name in graph.inputs]
         _check_places(model, graph, engine)
         with tempfile.TemporaryDirectory() as folder:
             paths = Path(folder, XML), Path(folder, BIN)
             openvino.serialize(model, *paths)
             if narrow:
                 _keep_wide(paths[0])
-            return {path.name: path.read_bytes() for path in paths}
+            files = {path.name: path.read_bytes() for path in paths}
+        return {**files, DEMANDS: json.dumps({"whole": whole, "filled": filled}).encode()}
     except EngineError:
         raise
     except Exception as error:
         raise EngineError(engine, reason(error)) from error
+
+
+def _empty_constants(model: Any) -> Iterator[str]:
+    """Where OpenVINO reads a number for a constant without elements, other than for no axes and no sizes."""
+    graphs = [model.graph, *subgraphs(model.graph.node)]
+    empty = {tensor.name for graph in graphs for tensor in graph.initializer if 0 in tensor.dims}
+    constants = (node for graph in graphs for node in graph.node if node.op_type == "Constant")
+    empty.update(node.output[0] for node in constants if any(map(_holds_nothing, node.attribute)))
+    for graph in graphs if empty else ():
+        if not empty.isdisjoint(value.name for value in graph.output):
+            yield "reads a number for a constant without elements, which is a result"
+        for node in graph.node:
+            kind, given = node.op_type, [place for place, name in enumerate(node.input) if name in empty]
+            of_sizes = kind in _BY_SIZES or kind.startswith("Reduce")
+            right = kind == "ConstantOfShape" or (of_sizes and 0 not in given)
+            if given and not (right or (kind == "Concat" and len(given) < len(node.input))):
+                yield f"reads a number for a constant without elements, which {kind} takes"
+
+
+def _holds_nothing(attribute: Any) -> bool:
+    if attribute.name in ("value_ints", "value_floats"):
+        return not (attribute.ints or attribute.floats)
+    return attribute.name == "value" and 0 in attribute.t.dims
+
+
+def _loses_integers(operation: Any) -> bool:
+    """Does it compute integers of an argument in float32?"""
+    if operation.get_type_name() in _EXACT or operation.get_type_name() == "Constant":
+        return False
+    whole = [value for value in operation.input_values() if value.get_element_type().get_type_name() in ("i32", "i64")]
+    return not all(map(_of_sizes, whole))
 
 
 def _fold_limits(model: Any) -> bool:
@@ -205,8 +258,12 @@ def _faults(model: Any) -> Iterator[str]:
             yield f"computes in int32 where {kind} is one of unsigned numbers"
         elif kind in _LENGTHS and not _of_sizes(operation.input_value(_LENGTHS[kind])):
             yield f"goes on where {kind} is told that a sequence ends"
+        elif kind == "Convert" and _rounds(operation):
+            yield f"does not round where numbers are cast to {_NARROW[next(iter(types))]} and on to another type"
         elif kind == "Result" and _there_and_back(operation.input_value(0)):
             yield "spoils the heap where an argument of varying size is converted and back, and is a result"
+        elif kind == "MatMul" and _sums_nothing(operation):
+            yield "may leave what lies in memory in a product that sums over nothing"
         elif kind == "If" and any(output.get_partial_shape().is_dynamic for output in operation.outputs()):
             yield "reads what it has freed where a branch on values gives a tensor whose size varies, and that grows"
         elif kind == "Interpolate" and operation.get_attributes().get("antialias"):
@@ -242,6 +299,30 @@ def _leaves_a_side(operation: Any) -> bool:
     axes = [int(axis) for axis in rest[0].data] if rest else range(len(before))
     sides = [(float(by), before[axis], after[axis]) for axis, by in zip(axes, scales.data, strict=True)]
     return any(1 < by < 1.5 and (one.is_dynamic or one == other) for by, one, other in sides)
+
+
+def _sums_nothing(product: Any) -> bool:
+    if product.input_value(1).get_partial_shape().rank.is_dynamic:
+        return False
+    size = _scores.summed(product)
+    return size.is_static and size.get_length() == 0
+
+
+def _rounds(operation: Any) -> bool:
+    """Is it there for the digits that it takes? It is taken for nothing, or for one that cuts them off."""
+    narrow = operation.output(0).get_element_type().get_type_name() in _NARROW
+    if not narrow or operation.input_value(0).get_element_type().get_type_name() in _NARROW:
+        return False
+    left, seen = [operation.output(0)], set()
+    while left:
+        for user in (each.get_node() for each in left.pop().get_target_inputs()):
+            kind, name = user.get_type_name(), user.get_name()
+            if kind == "Convert" and user.output(0).get_element_type().get_type_name() not in _NARROW:
+                return True
+            if (kind in _MOVES or kind in _CHOOSE) and name not in seen:
+                seen.add(name)
+                left += user.outputs()
+    return False
 
 
 def _there_and_back(value: Any) -> bool:
@@ -285,6 +366,9 @@ def _empty(port: Any) -> bool:
 
 
 _FLOATS = frozenset({"f16", "bf16", "f32"})
+_NARROW = {"f16": "float16", "bf16": "bfloat16"}
+#: Operations that give some of the values of their first input, or each of them often, beside `_MOVES`.
+_CHOOSE = frozenset({"Broadcast", "Gather", "Split", "Tile", "VariadicSplit"})
 
 #: Transforms whose errors in float32 grow with a length that is no power of 2, 7e-4 of the largest value at 4000, which
 #: a short first call does not show. ONNX's are read with axis 1 if that is an input, and one further if it is negative.

@@ -4,6 +4,9 @@ Seen in OpenVINO 2026.4.1 (CPU, float32 and bfloat16): a product of matrices, so
 product, with nothing but constant factors between. Once a compiled model was run with a last axis of 1 first, all its
 results for 16 and more are wrong by as much as they are large, in silence. An addition in front of the softmax keeps
 the kernel right; it is fused as well, and costs no time that could be measured.
+
+Where there are no keys, the kernel leaves in its result what lies in memory: arguments that keys are made of may not be
+empty, and a graph that is known to have none is refused.
 """
 
 from __future__ import annotations
@@ -15,14 +18,16 @@ from typing import Any
 _LITTLE = {"f32": 2.0**-126, "f16": 2.0**-24, "bf16": 2.0**-126}
 
 
-def keep_apart(model: Any, operations: Iterable[Any]) -> None:
+def keep_apart(model: Any, operations: Iterable[Any]) -> list[str]:
     """Put an addition of next to nothing in front of each softmax over a last axis of open size.
 
-    `operations`: those of `model` and of the bodies inside them.
+    `operations`: those of `model` and of the bodies inside them. Returns the arguments that may not be empty.
     """
-    found = False
+    found, products = False, []
     for operation in list(operations):
         kind = operation.get_type_name()
+        if kind == "MatMul" and not operation.input_value(1).get_partial_shape().rank.is_dynamic:
+            products += [operation] if summed(operation).is_dynamic else []
         if kind == "Softmax":
             users = [operation.input(0)] if _over_the_last(operation.get_axis(), operation) else []
         elif kind == "ReduceMax":  # of which OpenVINO makes a softmax, where that is spelled out
@@ -39,6 +44,7 @@ def keep_apart(model: Any, operations: Iterable[Any]) -> None:
             found = True
     if found:
         model.validate_nodes_and_infer_types()
+    return sorted({name for product in products if found for name in _givers(product.input_value(1))})
 
 
 def _over_the_last(axis: int, operation: Any) -> bool:
@@ -49,6 +55,27 @@ def _over_the_last(axis: int, operation: Any) -> bool:
 def _is_open(value: Any) -> bool:
     shape, kind = value.get_partial_shape(), value.get_element_type().get_type_name()
     return kind in _LITTLE and (shape.rank.is_dynamic or (shape.rank.get_length() > 1 and shape[-1].is_dynamic))
+
+
+def summed(product: Any) -> Any:
+    """The size of the axis that a product of matrices sums over."""
+    shape = product.input_value(1).get_partial_shape()
+    return shape[-1 if product.get_attributes()["transpose_b"] or len(shape) == 1 else -2]
+
+
+def _givers(value: Any) -> set[str]:
+    """The arguments that `value` is computed from, but for what others are joined to, as to a cache of former keys."""
+    found: set[str] = set()
+    left, seen = [value.get_node()], set()
+    while left:
+        node = left.pop()
+        if node.get_name() in seen or node.get_type_name() in ("Concat", "ShapeOf"):
+            continue
+        seen.add(node.get_name())
+        if node.get_type_name() == "Parameter":
+            found.add(node.get_friendly_name())
+        left += [value.get_node() for value in node.input_values()]
+    return found
 
 
 def _add(scores: Any, users: list[Any]) -> None:

@@ -7,18 +7,21 @@ weights that it read from a file of its own.
 
 Refused, because the CPU plugin would compute it wrongly in silence: float64, which it computes in float32, but for
 products and quotients of sizes that end in that; 8-bit arithmetic, which saturates; int64 values beyond int32 among
-inputs, weights and constants, since it computes in int32;
+inputs, weights and constants, since it computes in int32; the same beyond 2**24 among inputs and weights where it
+computes with them in float32, as in comparisons;
+a constant without elements, which it reads as a number; a rounding to float16 or bfloat16, which it leaves out;
+attention to no keys, of which it leaves what lies in memory: what keys are made of may not be empty;
 GatherND, and Gather from a vector of integers, whose indices it takes unseen (one out of range killed the process);
 a Fourier transform, of which it loses digits and mistakes the axis (STFT is right);
 the places of all values in order, where it leaves equal ones in any;
 a resampling that is smoothed, and a pool whose last window goes beyond the padding that it counts, or may begin there;
-any Gather or Expand that is known to give nothing, which ends the process while it is compiled; an argument rounded to
-float16 or bfloat16 and is a result in float32, which spoils the heap;
+any Gather or Expand that is known to give nothing, which ends the process while it is compiled; an argument of varying
+size that is cast to another type and back, and is a result, which spoils the heap;
 recurrent layers that are told the length of each sequence, which it overlooks where sizes vary.
 Kept from a wrong result by what `_scores` adds: attention whose number of keys is open.
-Not seen, and for verification to find: integers that overflow inside a graph or, in a division or a sum, lose digits
-past 2**24; zeros where another Gather's index, which eager code would report, is out of range; a NaN that becomes a
-number in one of the operations that `_nans` names.
+Not seen, and for verification to find: integers that overflow inside a graph or grow past 2**24 there; zeros where
+another Gather's index, which eager code would report, is out of range; a NaN that becomes a number in one of the
+operations that `_nans` names.
 
 Runs of one program by several threads wait for each other, as do those of programs that share a model.
 
@@ -32,6 +35,7 @@ model that computes on more than one thread.
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import sys
 from collections import deque
@@ -55,6 +59,9 @@ _WIRE = {
     "bfloat16": "float32",
     "complex64": "complex64",  # as pairs of float32
 }
+
+#: The types of integers in which more than 2**24 may be told apart.
+_WHOLE = ("int32", "int64")
 
 #: The plugin's names for a precision, and for a processor's being able to compute in it.
 _HINTS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
@@ -136,11 +143,12 @@ class OpenVino:
         ):
             # A model that is in float16 already, of which the plugin would take a bfloat16's eight bits.
             options = replace(options, precision="float32")
-        model = files[_ir.XML], files[_ir.BIN]
+        model = files[_ir.XML], files[_ir.BIN], files[_ir.DEMANDS]
+        whole = json.loads(model[2])["whole"]
 
         def fitted(name: str, array: Any) -> Any:
-            if array.dtype.name == "int64":
-                _check_range(array, name)
+            if array.dtype.name in _WHOLE:
+                _check_range(array, name, whole)
             return array if options.precision == "float32" else _narrowed(array, name, options.precision)
 
         return _program.load(self, _sessions, model, model, graph, weights, options, fitted)
@@ -166,7 +174,7 @@ class _Session(_program.Session):
     ) -> None:
         try:
             openvino, core = _import(), _core()
-            graph = core.read_model(*model)
+            graph = core.read_model(*model[:2])
             self._arrays = _bind(openvino, graph, weights)
             self._compiled = core.compile_model(graph, "CPU", _settings(options, width))
         except Exception as error:
@@ -177,7 +185,10 @@ class _Session(_program.Session):
             raise EngineError(NAME, ENGINE.reason(error)) from error
         parameters = graph.get_parameters()
         self._places = tuple((i, parameter.get_friendly_name()) for i, parameter in enumerate(parameters))
-        wide = (p.get_friendly_name() for p in parameters if p.get_element_type() == openvino.Type.i64)
+        demands = json.loads(model[2])
+        self._whole, self._filled = demands["whole"], demands["filled"]
+        checked = [openvino.Type.i64, *([] if self._whole == [*_ir.INT32] else [openvino.Type.i32])]
+        wide = (p.get_friendly_name() for p in parameters if p.get_element_type() in checked)
         self._wide = tuple(wide)
         floats = [] if options.precision == "float32" else parameters
         self._narrow = tuple(
@@ -192,7 +203,10 @@ class _Session(_program.Session):
 
     def run(self, outputs: list[str], feeds: dict[str, Any], _: None) -> list[Any]:
         for name in self._wide:
-            _check_range(feeds[name], name)
+            _check_range(feeds[name], name, self._whole)
+        for name in self._filled:
+            if not feeds[name].size:
+                raise _program.Unfit(f"{name!r} has no elements, where attention to none is computed of other memory")
         for name in self._narrow:
             feeds[name] = _narrowed(feeds[name], name, self._precision)
         arrays = [_in_place(feeds[name]) for _, name in self._places]
@@ -285,10 +299,12 @@ def _narrowed(array: Any, name: str, precision: str) -> Any:
     return found
 
 
-def _check_range(array: Any, name: str) -> None:
-    low, high = _ir.INT32
+def _check_range(array: Any, name: str, whole: Sequence[int]) -> None:
+    low, high = whole
     if array.size and (array.min() < low or array.max() > high):
-        raise _program.Unfit(f"{name!r} has values beyond int32, in which this engine computes int64")
+        wide = high == _ir.INT32[1]
+        why = "int32, in which this engine computes int64" if wide else "2**24, and are computed in float32 here"
+        raise _program.Unfit(f"{name!r} has values beyond {why}")
 
 
 #: Why this process cannot use the engine. A forked child has OpenVINO's locks as other threads held them, and its

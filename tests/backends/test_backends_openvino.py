@@ -214,11 +214,10 @@ def test_nothing_expanded_is_refused() -> None:
         load(built)
 
 
-@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
-def test_an_argument_there_and_back_is_refused(kind: int) -> None:
+def test_an_argument_there_and_back_is_refused() -> None:
     """Where sizes vary, the heap was spoilt."""
-    spec = ("float32", (2, "n"))
-    nodes = [node("Cast", ["x"], ["h"], to=kind), node("Cast", ["h"], ["y"], to=TensorProto.FLOAT)]
+    spec: Spec = ("float16", (2, "n"))
+    nodes = [node("Cast", ["x"], ["h"], to=TensorProto.FLOAT), node("Cast", ["h"], ["y"], to=TensorProto.FLOAT16)]
     with pytest.raises(EngineError, match="spoils the heap"):
         load(graph(nodes, {}, {"x": spec}, {"y": spec}))
 
