@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import Graph
-from hybrid_infer.backends import _empty_means, _scores
+from hybrid_infer.backends import _empty_means, _nonfinite, _scores
 from hybrid_infer.backends._source import read, subgraphs
 
 #: Layers and attributes.
@@ -79,6 +79,7 @@ def prepare(
     for fault in _empty_constants(source):
         raise EngineError(engine, fault)
     _empty_means.mark(source)
+    _nonfinite.open_clips(source, _nonfinite.types(source))
     narrow = precision != "float32"
     if narrow:
         _clamp_constants(source, LARGEST[precision])

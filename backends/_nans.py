@@ -5,9 +5,9 @@ to (64, 384), a NaN in up to 5 places, each run repeated in other alignments, on
 For equal arguments every run gave the same. What is lost depends on the place of a NaN among its neighbours, since a
 maximum of two numbers is the second one wherever either is a NaN.
 
-* Lost everywhere: ReLU (0); Maximum and Minimum with a constant behind (the constant), and so every Clip, which without
-  an upper bound turns an infinity into the largest float as well; Exp (infinity); HardSigmoid; Select by a Greater
-  or GreaterEqual, which is true for a NaN in the same generated kernel (``where(x > 0, x, 0)`` gives the NaN, not 0).
+* Lost everywhere: ReLU (0); Maximum and Minimum with a constant behind (the constant), and so every Clip; Exp
+  (infinity); HardSigmoid; Select by a Greater or GreaterEqual, which is true for a NaN in the same generated kernel
+  (``where(x > 0, x, 0)`` gives the NaN, not 0).
 * Lost in some places: Maximum and Minimum of two variables, ReduceMax, ReduceMin, MaxPool, the order of TopK.
 * SoftMax leaves a NaN, or an infinity, in its place and gives 0 for the rest of the row, where all of it ought to be
   NaN; rows of nothing but NaN stay so. What multiplies that row with a matrix and sums over it, as attention does,

@@ -77,6 +77,17 @@ def test_a_mean_of_rows_that_may_be_none(rows: int) -> None:
     np.testing.assert_array_equal(y, x.mean(0) if rows else np.full(2, np.nan))
 
 
+@pytest.mark.parametrize("bound", ["min", "max"])
+def test_an_infinity_beside_a_bound_stays_one(bound: str) -> None:
+    """It was the largest number."""
+    half = helper.make_tensor("half", TensorProto.FLOAT, [], [0.5])
+    spec: Spec = ("float32", ("n",))
+    clip = node("Clip", ["x", "half"] if bound == "min" else ["x", "", "half"], ["y"])
+    x = np.array([np.inf, -np.inf, 0, 7], np.float32)
+    (y,) = load(graph([clip], {}, {"x": spec}, {"y": spec}, initializers=[half])).run([x])
+    np.testing.assert_array_equal(y, np.maximum(x, 0.5) if bound == "min" else np.minimum(x, 0.5))
+
+
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize("operator", ["Equal", "Less", "Mod", "Div", "Max"])
 def test_integers_beyond_those_of_float32_are_refused_where_they_meet_it(operator: str, dtype: str) -> None:
