@@ -115,6 +115,7 @@ class OpenVino:
 
     def prepare(self, graph: Graph, options: EngineOptions) -> dict[str, bytes]:
         """The files from which `load` makes a program without the `onnx` package. Raises EngineError."""
+        self._has(options.precision)
         return _ir.prepare(graph, NAME, _core(), self.reason, precision=options.precision)
 
     def load(
@@ -132,10 +133,7 @@ class OpenVino:
         """
         for spec in (*graph.input_specs, *graph.output_specs):
             self.wire(spec.dtype)
-        if not self.native(options.precision):
-            # Asked for float16 where the processor has bfloat16 alone, the plugin takes that, with an eighth of the
-            # accuracy.
-            raise EngineError(NAME, f"has no arithmetic in {options.precision} on this processor")
+        self._has(options.precision)
         if files is None:
             files = self.prepare(graph, options)
         if any(spec.dtype == "float16" for spec in graph.input_specs) or any(
@@ -152,6 +150,13 @@ class OpenVino:
             return array if options.precision == "float32" else _narrowed(array, name, options.precision)
 
         return _program.load(self, _sessions, model, model, graph, weights, options, fitted)
+
+    def _has(self, precision: str) -> None:
+        """Asked for float16 where the processor has bfloat16 alone, the plugin takes that, with an eighth of the
+        accuracy.
+        """
+        if not self.native(precision):
+            raise EngineError(NAME, f"has no arithmetic in {precision} on this processor")
 
     def reason(self, error: Exception) -> str:
         """The engine's message on one short line, without places in its sources."""
