@@ -18,6 +18,7 @@ _BARE = (AttributeError, IndexError, KeyError, AssertionError)
 _HELD = re.compile(r"torch\.classes\.(\S+) \(of Python compilation unit.*__obj_flatten__")
 _OF_FUNC = re.compile(r"'Tensor' object has no attribute 'constant'")
 _UNKNOWN = re.compile(r"Operator '<built-in function (\w+)>' is not an allowed")
+_BARE_OPERATOR = re.compile(r"\w+\._*(\w+)\.\w+")
 _REFUSED_CALL = re.compile(r"\.(\w+)\(\) is not supported for tensor subclasses")
 
 
@@ -69,6 +70,9 @@ def explained(fault: BaseException) -> tuple[str, str]:
     unknown = _UNKNOWN.search(text)
     if unknown:
         return f"torch's tracer has no form of Python's operator.{unknown[1]} of a size or an integer that varies", ""
+    bare = _BARE_OPERATOR.fullmatch(text)
+    if bare:  # which is all that the tracer says, as of CTCLoss
+        return f"torch's tracer has no form of its operator {bare[1]}{where}", "Decorate the part before or after it"
     refused = _REFUSED_CALL.search(text)
     if refused:
         name = refused[1]

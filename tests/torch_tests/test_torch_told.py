@@ -47,6 +47,17 @@ def test_a_tensor_of_another_kind_is_told_by_what_it_is() -> None:
     eagerly("argument `adjacent` is a tensor of layout torch.sparse_coo, which a static graph can neither take")
 
 
+def test_an_operator_that_the_tracer_has_no_form_of_is_told_as_such() -> None:
+    """Its name, as the tracer writes it, was the whole of the reason."""
+
+    @inference()
+    def loss(scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.ctc_loss(scores.log_softmax(2), target, (3, 3), (2, 1))
+
+    ask(loss, torch.linspace(-1, 1, 24).reshape(3, 2, 4), torch.tensor([[1, 2], [3, 0]]))
+    eagerly("torch's tracer has no form of its operator ctc_loss (")
+
+
 @pytest.mark.parametrize("kind", ["nested tensor", "tensor without values (its device is meta)"])
 def test_a_tensor_without_sizes_or_values_is_told_by_what_it_is(kind: str) -> None:
     @inference()
