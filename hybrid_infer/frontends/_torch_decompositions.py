@@ -20,6 +20,7 @@ from hybrid_infer._errors import TraceError
 from hybrid_infer._own_thread import replaced
 from hybrid_infer.frontends import (
     _torch_autocast,
+    _torch_bags,
     _torch_complex,
     _torch_doubles,
     _torch_elementwise,
@@ -200,7 +201,8 @@ def _values_alone() -> dict[Any, _Operator]:
         aten.median.dim: _median,
         aten.nanmedian.dim: _nanmedian,
     }
-    return {kind: functools.partial(_with_no_places, form) for kind, form in found.items()}
+    forms = {kind: functools.partial(_with_no_places, form) for kind, form in found.items()}
+    return forms | _torch_bags.decompositions()
 
 
 def _with_no_places(form: _Operator, *args: Any, **kwargs: Any) -> tuple[Any, Any]:

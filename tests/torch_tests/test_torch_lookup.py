@@ -82,3 +82,40 @@ def test_tables_without_axes(shape: tuple[int, ...]) -> None:
         x, i = torch.tensor(1.5).reshape(shape), torch.tensor(0).reshape(shape)
         for _ in range(2):
             assert all(torch.equal(a, b) for a, b in zip(picked(x, i), picked.__wrapped__(x, i), strict=True))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_are_those_of_eager_and_what_torch_refuses_of_them_is_refused(mode: str) -> None:
+    class Bags(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bag = torch.nn.EmbeddingBag(4, 3, mode=mode, padding_idx=3, dtype=torch.float64)
+
+        @inference(backend="onnxruntime", verify="off")
+        def forward(self, i: Any, starts: Any) -> Any:
+            return self.bag(i, starts)
+
+    layer = Bags().eval()
+    with torch.no_grad():
+        for first in ([0, 2, 2], [0, 0, 4], [0, 1, 3]):
+            i, starts = torch.tensor([1, 3, 3, 2]), torch.tensor(first)
+            torch.testing.assert_close(layer(i, starts), layer.bag(i, starts), rtol=1e-14, atol=0)
+        served(captures=1)
+        for i, first in (([1, 0, -1, 2], [0, 2, 2]), ([1, 0, 4, 2], [0, 2, 2]), ([1, 0, 1, 2], [1, 2, 2]),
+                         ([1, 0, 1, 2], [0, 2, 5])):  # fmt: skip
+            with pytest.raises(RuntimeError):
+                layer(torch.tensor(i), torch.tensor(first))
+
+
+def test_bags_of_numbers_by_weights_and_of_int32_are_served() -> None:
+    def bags(table: Any, i: Any, starts: Any, scale: Any) -> Any:
+        return torch.nn.functional.embedding_bag(
+            i, table, starts, mode="sum", per_sample_weights=scale, include_last_offset=True
+        )
+
+    fast = inference(bags, backend="onnxruntime", verify="off")
+    table, scale = torch.randn(4, 3), torch.randn(5)
+    with torch.no_grad():
+        for ends in ([0, 2, 5], [0, 0, 5], [0, 5, 5], [0, 2, 3]):  # the last of which depends on torch's kernel
+            i, starts = torch.tensor([1, 0, 3, 2, 2], dtype=torch.int32), torch.tensor(ends, dtype=torch.int32)
+            torch.testing.assert_close(fast(table, i, starts, scale), bags(table, i, starts, scale))
