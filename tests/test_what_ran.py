@@ -340,6 +340,20 @@ def test_sizes_vary_as_elsewhere(framework: Any) -> None:
     assert counts()["captures"] == 2 and counts()["hits"] == 2 and not counts()["fallbacks"], counts()
 
 
+def _cut(x: Any) -> Any:
+    return usually(x)[: int(x.shape[0] * 0.5) + 1]
+
+
+@pytest.mark.torch
+def test_code_that_is_exchanged_for_a_trace_counts_as_it_was_written() -> None:
+    torch = pytest.importorskip("torch")
+    layer = _layer(torch, _cut)
+    for n in (4, 5, 6):
+        _right(torch, layer, lambda x: x[: len(x) // 2 + 1] * 2, n)
+    ran = {version.ran.codes for version in _kept(layer.forward.__hybrid_infer__) if version.ran is not None}
+    assert len(ran) == 1 and _code.mark(_cut.__code__) in next(iter(ran)), ran
+
+
 def _asks_for_much(x: Any) -> Any:
     return x if x.is_leaf or x.is_contiguous() else deeper(x)
 
