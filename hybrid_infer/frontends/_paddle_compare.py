@@ -39,7 +39,9 @@ def compare(open_sizes: Trace, fixed: Trace) -> None:
     """Raise TraceError where a trace with sizes left open says what one with the example's sizes denies."""
     _refuse_open_axes(open_sizes)
     results, others = _tensors(open_sizes), _tensors(fixed)
-    # Where they are not as many, a result is an argument as it is for the sizes of the example: `x[: n - n % 2]`.
+    if len(results) < len(others):
+        raise TraceError("a tensor that is made of a size is a number where sizes vary")
+    # Where there are more, a result is an argument as it is for the sizes of the example: `x[: n - n % 2]`.
     for given, wanted in zip(results, others, strict=True) if len(results) == len(others) else ():
         if given.dtype != wanted.dtype:
             raise TraceError("an integer argument decides a result's element type, and cannot vary")
