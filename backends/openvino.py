@@ -142,7 +142,7 @@ class OpenVino:
             # A model that is in float16 already, of which the plugin would take a bfloat16's eight bits.
             options = replace(options, precision="float32")
         model = files[_ir.XML], files[_ir.BIN], files[_ir.DEMANDS]
-        whole = json.loads(model[2])["whole"]
+        whole = _demands(model[2])["whole"]
 
         def fitted(name: str, array: Any) -> Any:
             if array.dtype.name in _WHOLE:
@@ -190,7 +190,7 @@ class _Session(_program.Session):
             raise EngineError(NAME, ENGINE.reason(error)) from error
         parameters = graph.get_parameters()
         self._places = tuple((i, parameter.get_friendly_name()) for i, parameter in enumerate(parameters))
-        demands = json.loads(model[2])
+        demands = _demands(model[2])
         self._whole, self._filled = demands["whole"], demands["filled"]
         checked = [openvino.Type.i64, *([] if self._whole == [*_ir.INT32] else [openvino.Type.i32])]
         wide = (p.get_friendly_name() for p in parameters if p.get_element_type() in checked)
@@ -301,6 +301,14 @@ def _narrowed(array: Any, name: str, precision: str) -> Any:
     found = _ir.clamped(array, _ir.LARGEST[precision])
     if found is not array and precision == "float16":
         raise _program.Unfit(f"{name!r} has values beyond float16")
+    return found
+
+
+def _demands(file: bytes) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(file)
+    except ValueError as error:
+        raise EngineError(NAME, f"cannot read {_ir.DEMANDS}: {error}") from error
     return found
 
 
